@@ -1,0 +1,1 @@
+"""What runs a fleet on Kubernetes: operator, admission, scaling. It decides about pods and knows no Celery."""
