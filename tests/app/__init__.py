@@ -1,0 +1,1 @@
+"""Tests of the application and of its local fleet."""

@@ -1,0 +1,5 @@
+"""Registers the fixtures that all tests share; see ``tests.support``."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.support.servers"]

@@ -1,0 +1,1 @@
+"""What all tests share: real servers, real worker processes, waiting, and the look for leaks."""
