@@ -104,14 +104,14 @@ class Guard:
         self.processes: list[Process] = []
         self._folders: list[Path] = []
         self._lock = threading.Lock()
+        reading, self._orders = os.pipe()
         self._watcher = subprocess.Popen(
             [sys.executable, "-I", "-S", str(WATCHER)],
-            stdin=subprocess.PIPE,
+            stdin=reading,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        assert self._watcher.stdin is not None
-        self._orders = self._watcher.stdin
+        os.close(reading)
 
     def __enter__(self) -> Self:
         """Return the guard itself."""
@@ -185,11 +185,14 @@ class Guard:
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._folders.clear()
-        with contextlib.suppress(BrokenPipeError):
-            self._orders.close()
+        with self._lock:
+            if self._orders >= 0:
+                os.close(self._orders)
+                self._orders = -1
         self._watcher.wait()
 
     def _order(self, line: str) -> None:
         """Tell the watcher; one write per line, so that lines of several writers do not mix."""
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            os.write(self._orders.fileno(), f"{line}\n".encode())
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            if self._orders >= 0:
+                os.write(self._orders, f"{line}\n".encode())

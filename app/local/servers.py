@@ -115,6 +115,7 @@ class Server:
         Raises:
             ServerError: it did not answer within ten seconds, or ended; with its last words.
         """
+        words = ""
         for attempt in range(PORT_TRIES):
             if attempt:
                 self._port = free_port()

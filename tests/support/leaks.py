@@ -7,10 +7,10 @@ fills its Redis in a year. A key without one is a leak unless it must outlive it
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import redis
 
@@ -28,9 +28,8 @@ def leaked_keys(client: redis.Redis, allowed: Iterable[str] = ()) -> list[str]:
             messages in them, the dead letters, the epoch.
     """
     patterns = (*OUTLIVES_ITS_WRITER, *allowed)
+    raw = cast("Iterator[bytes | str]", client.scan_iter(count=1000))
     names = [
-        name.decode() if isinstance(name, bytes) else str(name)
-        for name in client.scan_iter(count=1000)
-        if client.pttl(name) == NO_EXPIRY
+        name.decode() if isinstance(name, bytes) else name for name in raw if client.pttl(name) == NO_EXPIRY
     ]
     return sorted(name for name in names if not any(fnmatchcase(name, p) for p in patterns))
