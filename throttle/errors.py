@@ -1,0 +1,48 @@
+"""Everything Headroom raises, as one tree.
+
+    HeadroomError
+    ├── ConfigurationError     a setting, an argument or an app that cannot work (also a ValueError)
+    ├── NameClash              another living incarnation beats under this pod's name
+    ├── NotAMember             the fleet does not know this member (any more); join again
+    └── RedisUnusable
+        ├── RedisUnreachable   nobody answered in the time allowed
+        ├── RedisRefused       the server answered, but not to us (password, access rights)
+        └── RedisTooOld        the server lacks what the scripts need
+
+The text of each is one line that says what was wrong, where, and what is allowed. Errors of Redis while the fleet is
+at work are not translated: they stay `redis.RedisError`.
+"""
+
+from __future__ import annotations
+
+
+class HeadroomError(Exception):
+    """Base of all errors of Headroom."""
+
+
+class ConfigurationError(HeadroomError, ValueError):
+    """A setting, an argument or an app that cannot work."""
+
+
+class NameClash(HeadroomError):
+    """Another living incarnation beats under this pod's name; it was there first."""
+
+
+class NotAMember(HeadroomError):
+    """The fleet does not know this member (any more). Nothing was taken; join again."""
+
+
+class RedisUnusable(HeadroomError):
+    """Redis cannot serve a fleet."""
+
+
+class RedisUnreachable(RedisUnusable):
+    """Nobody answered at the address in the time allowed."""
+
+
+class RedisRefused(RedisUnusable):
+    """The server answered but refused us: a wrong password, or missing rights."""
+
+
+class RedisTooOld(RedisUnusable):
+    """The server is older than Redis 6.2 or Valkey 7.2."""

@@ -1,0 +1,89 @@
+"""Every key of a fleet, one function each.
+
+All of them begin with `<global_keyprefix>{headroom:<fleet>}:`. The braces are one hash tag, so the keys of a fleet lie
+together. Members are `pod#boot`. Which keys have a TTL, and why the others must outlive their writer:
+
+========================  ======  ==========================================================================
+suffix                    TTL     holds
+========================  ======  ==========================================================================
+pods:alive                none    zset, living and silent members by last beat; empty when all have left
+pods:draining             none    zset, members that take nothing more and finish what they hold
+names                     none    hash, pod -> its newest incarnation
+held:<member>             none    hash, take id -> message: the only truth about what is under way
+epoch                     none    random, written once: tells a loss of data from a lost connection
+seq                       none    counter of takes
+parked, dead              none    messages waiting for their time; dead letters
+pods:busy                 1 h     index of who holds something, written with every change of held
+guard                     20 TTL  no return of silent members before this time
+waiting*, wanted, waited  1 min   who waits for what
+rung, coming:<queue>      1 min   bells under way
+bell:<member>             5 s     list, the bell itself
+deliveries*               1 week  how often a message was delivered before
+journal                   1 h     log of operations, off unless asked for
+stats                     1 week  counters of the fleet, such as violations
+========================  ======  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one fleet behind one prefix (kombu's `global_keyprefix`, '' for none)."""
+
+    fleet: str = "default"
+    prefix: str = ""
+
+    def namespace(self) -> str:
+        """What all keys of the fleet begin with, the colon included: KEYS[1] of every operation."""
+        return f"{self.prefix}{{headroom:{self.fleet}}}:"
+
+    def alive(self) -> str:
+        """Zset: living and silent members by their last beat (server ms)."""
+        return self.namespace() + "pods:alive"
+
+    def draining(self) -> str:
+        """Zset: draining members by their last beat (server ms)."""
+        return self.namespace() + "pods:draining"
+
+    def busy(self) -> str:
+        """Zset: members that occupy a slot; the score is until when (inf: as long as they hold something)."""
+        return self.namespace() + "pods:busy"
+
+    def names(self) -> str:
+        """Hash: pod -> its newest incarnation."""
+        return self.namespace() + "names"
+
+    def held(self, member: str) -> str:
+        """Hash: take id -> entry, what a member holds."""
+        return f"{self.namespace()}held:{member}"
+
+    def bell(self, member: str) -> str:
+        """List: the member's private bell."""
+        return f"{self.namespace()}bell:{member}"
+
+    def epoch(self) -> str:
+        """String: written by the first join ever."""
+        return self.namespace() + "epoch"
+
+    def guard(self) -> str:
+        """String: server ms before which no silent member is returned."""
+        return self.namespace() + "guard"
+
+    def parked(self) -> str:
+        """Zset: parked entries by due time (server ms)."""
+        return self.namespace() + "parked"
+
+    def dead(self) -> str:
+        """Stream: dead letters."""
+        return self.namespace() + "dead"
+
+    def journal(self) -> str:
+        """Stream: the log of operations."""
+        return self.namespace() + "journal"
+
+    def stats(self) -> str:
+        """Hash: counters of the fleet."""
+        return self.namespace() + "stats"

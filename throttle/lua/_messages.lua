@@ -1,0 +1,112 @@
+-- Messages: an entry of held:<member>, its way back to a queue, and the return of what the dead held.
+-- An entry is 'seq deliveries length source' followed by the raw message, in which nothing is parsed or changed;
+-- an empty entry is an acknowledged message (or a permit) whose work still runs.
+--   seq               counter of all takes of the fleet: the order in which messages go back
+--   deliveries:<sha>  how often a message was delivered before; deliveries: set while there is any such key
+--   parked            zset   entry -> due_ms
+--   dead              stream dead letters
+local PARKED, DEAD, COUNTED = ns .. 'parked', ns .. 'dead', ns .. 'deliveries'
+local COUNT_MS = 604800000 -- a delivery count is kept for a week
+local DUE_AT_ONCE = 20     -- parked messages brought back by one operation
+
+local function entry(seq, n, source, raw)
+  return string.format('%.0f %d %d ', seq, n, #source) .. source .. raw
+end
+
+-- seq, deliveries, source, raw; or nil for an empty entry
+local function open(e)
+  local seq, n, length, rest = e:match('^(%d+) (%d+) (%d+) (.*)$')
+  if not seq then return nil end
+  length = tonumber(length)
+  return tonumber(seq), tonumber(n), rest:sub(1, length), rest:sub(length + 1)
+end
+
+local function count_key(source, raw) return COUNTED .. ':' .. redis.sha1hex(source .. raw) end
+
+local function deliveries(source, raw)
+  if call('EXISTS', COUNTED) == 0 then return 0 end
+  return tonumber(call('GET', count_key(source, raw)) or 0)
+end
+
+local function done_with(source, raw, n)
+  if n > 0 then call('DEL', count_key(source, raw)) end
+end
+
+-- A message goes back to its queue after n deliveries, or to the dead letters when that were too many.
+local function push(source, raw, n, where, reason)
+  if where == 'dead' or n >= limit then
+    done_with(source, raw, n)
+    call('XADD', DEAD, '*', 'source', source, 'raw', raw, 'deliveries', n, 'reason', reason, 'member', m, 'at', now_ms)
+    return
+  end
+  if n > 0 then
+    call('SET', count_key(source, raw), n, 'PX', COUNT_MS)
+    call('SET', COUNTED, 1, 'PX', COUNT_MS)
+  end
+  call(where == 'tail' and 'LPUSH' or 'RPUSH', source, raw)
+  ring_for(source)
+end
+
+-- RETURN: members end here, with all they hold, in one script. What they held goes to the heads of its queues, the
+-- newest take first, so that the order of the takes stands. Returns how many messages went back.
+local function gone(members, why)
+  local back, add = {}, why == 'leave' and 0 or 1
+  for _, x in ipairs(members) do
+    for _, e in ipairs(call('HVALS', held(x))) do
+      local seq, n, source, raw = open(e)
+      if seq then back[#back + 1] = {seq, n + add, source, raw, x} end
+    end
+    call('DEL', held(x))
+    strike_off(x)
+    arrived(x)
+    for _, index in ipairs{ALIVE, DRAINING, BUSY} do call('ZREM', index, x) end
+    local pod = x:match('^(.*)#')
+    if call('HGET', NAMES, pod) == x then call('HDEL', NAMES, pod) end
+  end
+  table.sort(back, function(a, b) return a[1] > b[1] end)
+  for _, r in ipairs(back) do
+    log('return', r[5], 'seq', r[1], 'key', r[3])
+    push(r[3], r[4], r[2], 'head', why)
+  end
+  for _, x in ipairs(members) do log('gone', x, 'why', why) end
+  return #back
+end
+
+-- Parked messages that are due go to the heads of their queues.
+local function due()
+  if call('EXISTS', PARKED) == 0 then return end
+  local ready = call('ZRANGEBYSCORE', PARKED, '-inf', now_ms, 'LIMIT', 0, DUE_AT_ONCE)
+  for i = #ready, 1, -1 do
+    local _, n, source, raw = open(ready[i])
+    call('ZREM', PARKED, ready[i])
+    push(source, raw, n, 'head', 'due')
+  end
+end
+
+local function silent_members()
+  local silent = call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms - ttl_ms)
+  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING, '-inf', now_ms - ttl_ms)) do silent[#silent + 1] = x end
+  return silent
+end
+
+local function arm_guard()
+  call('SET', GUARD, now_ms + ttl_ms, 'PX', ttl_ms * 20)
+  return now_ms + ttl_ms
+end
+
+-- Whoever notices silent members returns what they held, unless their silence looks like Redis' own: the noticer had
+-- lost its beat as well, or more than half of four or more vanished in one look. Then all wait one TTL, once.
+local function notice(my_last_beat_ms)
+  local silent = silent_members()
+  local guard = tonumber(call('GET', GUARD) or nil)
+  if #silent == 0 then
+    if guard and guard <= now_ms then call('DEL', GUARD) end
+    return 0
+  end
+  local all = call('ZCARD', ALIVE) + call('ZCARD', DRAINING)
+  if not guard and (my_last_beat_ms < now_ms - 2 * beat_ms or (all >= 4 and #silent * 2 > all)) then
+    guard = arm_guard()
+  end
+  if guard and guard > now_ms then return 0 end
+  return gone(silent, 'silent')
+end

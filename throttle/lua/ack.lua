@@ -1,0 +1,18 @@
+-- ACK: the work is done and the message is gone for good. The last one a member holds frees its slot, or keeps it for
+-- a moment when the member announces that its next TAKE follows at once.
+-- USES rule bells messages
+-- KEYS[1] ns             namespace of the fleet
+-- ARGV[6] take id
+-- ARGV[7] keep           1: a TAKE follows at once
+-- RETURNS 1 | 0          0: NOT_YOURS, no effect
+even_when_full()
+local e = call('HGET', held(m), ARGV[6])
+if not e then return 0 end
+local seq, n, source, raw = open(e)
+if seq then done_with(source, raw, n) end
+local occupied = occupies(m)
+call('HDEL', held(m), ARGV[6])
+mark(m, ARGV[7] == '1')
+log('ack', m, 'id', ARGV[6])
+if occupied > occupies(m) then ring_any() end
+return 1

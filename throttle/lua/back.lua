@@ -1,0 +1,19 @@
+-- BACK: a held message goes back to its queue or to the dead letters, in one step (reject, lost child, shutdown).
+-- USES rule bells messages
+-- KEYS[1] ns             namespace of the fleet
+-- ARGV[6] take id
+-- ARGV[7] where          head | tail | dead
+-- ARGV[8] deliveries     how many to add to its count
+-- ARGV[9] reason         kept with a dead letter
+-- RETURNS 1 | 0          0: NOT_YOURS, no effect
+even_when_full()
+local e = call('HGET', held(m), ARGV[6])
+if not e then return 0 end
+local occupied = occupies(m)
+call('HDEL', held(m), ARGV[6])
+mark(m)
+log('back', m, 'id', ARGV[6], 'where', ARGV[7])
+local seq, n, source, raw = open(e)
+if seq then push(source, raw, n + tonumber(ARGV[8]), ARGV[7], ARGV[9]) end
+if occupied > occupies(m) then ring_any() end
+return 1

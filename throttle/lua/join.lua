@@ -1,0 +1,53 @@
+-- JOIN: become a member, or say again that one is. An older incarnation of the pod that has been silent for one beat
+-- is superseded: it ends here and what it held returns.
+-- USES rule bells messages
+-- KEYS[1] ns             namespace of the fleet
+-- ARGV[6] state          living | draining
+-- ARGV[7] epoch          the epoch the member remembers, '' for none
+-- ARGV[8] next take id   the id of the take whose answer it may still await
+-- ARGV[9..] running      five for each message it runs: take id, seq, deliveries, source, raw; source and raw empty
+--                        when it is acknowledged already and only its work goes on
+-- RETURNS {1, epoch} | {0, other incarnation, its last beat in ms}    0: two incarnations beat, CLASH
+even_when_full()
+local pod, state, epoch, next_id = m:match('^(.*)#'), ARGV[6], ARGV[7], ARGV[8]
+local old = call('HGET', NAMES, pod)
+if old and old ~= m then
+  local beat = last_beat(old)
+  if beat and beat > now_ms - beat_ms then return {0, old, string.format('%.0f', beat)} end
+end
+
+-- Nobody beat for two beats: Redis was away, or everything died. Do not believe it for one TTL.
+local newest = 0
+for _, index in ipairs{ALIVE, DRAINING} do
+  local last = call('ZRANGE', index, -1, -1, 'WITHSCORES')
+  if last[2] then newest = math.max(newest, tonumber(last[2])) end
+end
+if newest > 0 and newest < now_ms - 2 * beat_ms and call('EXISTS', GUARD) == 0 then arm_guard() end
+
+if old and old ~= m then gone({old}, 'superseded') end
+local current = call('GET', EPOCH)
+if not current then
+  current = m
+  call('SET', EPOCH, m)
+end
+call('HSET', NAMES, pod, m)
+call('ZREM', ALIVE, m)
+call('ZREM', DRAINING, m)
+call('ZADD', state == 'draining' and DRAINING or ALIVE, now_ms, m)
+log('join', m, 'state', state, 'old', old and old ~= m and old or '')
+
+local runs = {[next_id] = true}
+for i = 9, #ARGV, 5 do
+  local id, seq, n, source, raw = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+  runs[id] = true
+  if epoch ~= current then -- Redis lost its data: what runs is held again
+    call('HSET', held(m), id, source == '' and '' or entry(seq, n, source, raw))
+    log('hold', m, 'id', id, 'seq', seq, 'key', source)
+  end
+end
+for _, id in ipairs(call('HKEYS', held(m))) do -- a snapshot from before their acknowledgement came back
+  if not runs[id] then call('HDEL', held(m), id) end
+end
+mark(m)
+ring_any()
+return {1, current}

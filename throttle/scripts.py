@@ -1,0 +1,286 @@
+"""The operations of the model (see the package docstring), each one Lua script and one round trip.
+
+Every operation lives in `lua/<verb>.lua`, whose header says its keys, arguments and answers; the shared parts are the
+files that begin with an underscore. This module is the only place that knows how an operation is called and what its
+answer means. All of it is atomic in Redis: a client that dies while it waits for an answer has either done the whole
+operation or none of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+
+from redis.exceptions import NoScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
+
+    import redis
+
+    from throttle.keys import Keys
+
+Standing = Literal["living", "draining", "lost"]
+Where = Literal["head", "tail", "dead"]
+Argument: TypeAlias = "str | bytes | int | float"
+
+
+class Rule(NamedTuple):
+    """What every operation carries, the same for all pods of a fleet."""
+
+    ratio: float
+    ttl_ms: int
+    max_deliveries: int
+    journal: int = 0
+
+
+class Take(NamedTuple):
+    """A message that a member holds."""
+
+    id: int
+    """Number of the take, from the process' own counter."""
+    seq: int
+    """Number of the take in the whole fleet; it rises, so it serves as a fence while Redis keeps its data."""
+    deliveries: int
+    """How often the message was delivered before; 0 at first."""
+    source: bytes
+    """Full Redis key of the list that it came from and goes back to."""
+    raw: bytes
+    """The message as its producer wrote it."""
+
+
+class Empty(NamedTuple):
+    """Nothing to take; the member is registered as waiting."""
+
+    denied: bool
+    """Normal work was not admitted."""
+
+
+class Lost(NamedTuple):
+    """The member is not living (silent, superseded, draining or gone): nothing was taken."""
+
+
+class Joined(NamedTuple):
+    """The member belongs to the fleet."""
+
+    epoch: str
+
+
+class Clash(NamedTuple):
+    """Another incarnation of the pod has beaten within one beat."""
+
+    other: str
+    beat_ms: int
+    """Its last beat, server time. When it rises between two tries, two processes live under one name."""
+
+
+class Beat(NamedTuple):
+    """What a beat found."""
+
+    standing: Standing
+    returned: int
+    """Messages of dead members that it brought back to their queues."""
+
+
+class Counts(NamedTuple):
+    """The fleet in numbers, all of one instant."""
+
+    alive: int
+    busy: int
+    capacity: int
+    draining: int
+    silent: int
+    waiters: int
+    parked: int
+    dead: int
+
+    @property
+    def reserve(self) -> int:
+        """Living pods beyond capacity: only the critical lane may start work there."""
+        return max(0, self.alive - self.capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One Lua script with the shared parts it uses."""
+
+    name: str
+    source: str
+    sha: str
+
+
+def read_lua(name: str) -> str:
+    """Text of `lua/<name>.lua`."""
+    return (files("throttle") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def without_comments(text: str) -> str:
+    """The Lua lines that do something; Redis need not carry the prose."""
+    return "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+
+
+@cache
+def script(name: str) -> Script:
+    """The operation `name`, put together from the files that its USES line names."""
+    body = read_lua(name)
+    uses = re.search(r"^-- USES ([\w ]+)$", body, re.MULTILINE)
+    parts = [read_lua(f"_{part}") for part in (uses.group(1).split() if uses else [])]
+    source = without_comments("\n".join([*parts, body]))
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+OPERATIONS = (
+    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "leave", "park", "put", "take",
+)  # fmt: skip
+
+
+class Operations:
+    """The operations on one fleet, through one client. Thread-safe as the client is; keeps no state.
+
+    Each method is one round trip, two when the script cache of the server was emptied. Each raises `redis.RedisError`
+    when Redis fails; whether the operation was done is then unknown. Each is safe to repeat: TAKE answers with the same
+    same message, the others have no second effect. The exceptions are `put`, which may publish twice, and `back`.
+    """
+
+    def __init__(self, client: redis.Redis, keys: Keys, rule: Rule) -> None:
+        """Use `client` (answers as bytes or as text) for the fleet of `keys`, under `rule`."""
+        self.client = client
+        self.keys = keys
+        self.rule = rule
+        self._namespace = keys.namespace()
+
+    def join(
+        self,
+        member: str,
+        *,
+        epoch: str = "",
+        next_id: int = 1,
+        draining: bool = False,
+        running: Iterable[Take] = (),
+        emptied: Container[int] = (),
+    ) -> Joined | Clash:
+        """Become a member or confirm it; an older, silent incarnation of the pod is superseded and its work returns.
+
+        `running` is all that the member works on, `emptied` the ids among it that are acknowledged already, `next_id`
+        the take whose answer it may still await. What it holds beyond these is dropped as acknowledged long ago; what
+        it runs is held again when Redis lost its data (another `epoch` than the one remembered).
+        """
+        arguments: list[Argument] = ["draining" if draining else "living", epoch, next_id]
+        for take in running:
+            gone = take.id in emptied
+            arguments += [take.id, take.seq, take.deliveries, b"" if gone else take.source, b"" if gone else take.raw]
+        answer = self._call("join", member, (), *arguments)
+        if answer[0] == 1:
+            return Joined(_text(answer[1]))
+        return Clash(_text(answer[1]), int(answer[2]))
+
+    def beat(self, member: str) -> Beat:
+        """Tell that the member lives; returns dead members' messages on the way."""
+        code, returned = self._call("beat", member)
+        return Beat(_STANDINGS[code], returned)
+
+    def take_command(
+        self, member: str, take_id: int, critical: Sequence[str | bytes], normal: Sequence[str | bytes]
+    ) -> tuple[Argument, ...]:
+        """The TAKE as a command for a connection of the caller's own; `parse_take` reads the answer."""
+        keys = (*critical, *normal)
+        return self._command("take", member, keys, take_id, len(critical))
+
+    @staticmethod
+    def parse_take(take_id: int, answer: Any) -> Take | Empty | Lost:
+        """The answer to `take_command`, read with the id that was sent."""
+        if answer[0] == 1:
+            return Take(take_id, int(answer[1]), int(answer[2]), _bytes(answer[3]), _bytes(answer[4]))
+        return Empty(answer[1] == 1) if answer[0] == 0 else Lost()
+
+    def take(
+        self, member: str, take_id: int, critical: Sequence[str | bytes] = (), normal: Sequence[str | bytes] = ()
+    ) -> Take | Empty | Lost:
+        """Take the first admitted message from the head of its queue, or register as waiting."""
+        answer = self._call("take", member, (*critical, *normal), take_id, len(critical))
+        return self.parse_take(take_id, answer)
+
+    def ack(self, member: str, take_id: int, *, keep: bool = False) -> bool:
+        """Delete a held message (or release a permit). False: it is not the member's (any more); no effect.
+
+        `keep` keeps the slot for up to a second, for the TAKE that follows at once.
+        """
+        return self._call("ack", member, (), take_id, int(keep)) == 1
+
+    def empty(self, member: str, take_id: int) -> bool:
+        """Acknowledge before the work is done: the message is deleted, the slot stays until `ack`."""
+        return self._call("empty", member, (), take_id) == 1
+
+    def back(self, member: str, take_id: int, where: Where, *, deliveries: int = 0, reason: str = "") -> bool:
+        """Put a held message back to the head or tail of its queue, or to the dead letters, `deliveries` more."""
+        return self._call("back", member, (), take_id, where, deliveries, reason) == 1
+
+    def park(self, member: str, take_id: int, due_ms: int) -> bool:
+        """Let a held message wait in Redis until `due_ms` (server time); it holds no slot meanwhile."""
+        return self._call("park", member, (), take_id, due_ms) == 1
+
+    def drain(self, member: str) -> Standing:
+        """Take nothing more; leave the count of the living; end the wait for the bell."""
+        return _STANDINGS[self._call("drain", member)]
+
+    def leave(self, member: str) -> int:
+        """End the membership. Returns how many messages went back to their queues."""
+        return self._call("leave", member)
+
+    def put(self, key: str | bytes, message: str | bytes) -> int:
+        """Publish to a queue and ring one waiter; returns the length of the queue."""
+        return self._call("put", "", (key,), message)
+
+    def acquire(self, member: str, permit_id: int, *, critical: bool = False) -> bool | None:
+        """Ask for a permit under the same rule as TAKE. None: the member is LOST. `ack` releases it."""
+        answer = self._call("acquire", member, (), permit_id, int(critical))
+        return None if answer < 0 else answer == 1
+
+    def counts(self) -> Counts:
+        """The fleet in numbers."""
+        return Counts(*self._call("counts", ""))
+
+    def holds(self, member: str, take_id: int) -> bool:
+        """Whether the member still holds a take: False once it was returned to its queue."""
+        return bool(self.client.hexists(self.keys.held(member), str(take_id)))
+
+    def poke(self, member: str) -> None:
+        """End the member's own wait for its bell. Two commands, one round trip."""
+        with self.client.pipeline(transaction=False) as pipe:
+            pipe.lpush(self.keys.bell(member), "1")
+            pipe.pexpire(self.keys.bell(member), 5000)
+            pipe.execute()
+
+    def load(self, name: str) -> None:
+        """Put a script into the server's cache; for callers of `take_command` that were answered NOSCRIPT."""
+        self.client.script_load(script(name).source)
+
+    def _command(self, name: str, member: str, keys: Sequence[str | bytes], *arguments: Argument) -> tuple[Argument, ...]:
+        ratio, ttl_ms, max_deliveries, journal = self.rule
+        return (
+            "EVALSHA", script(name).sha, 1 + len(keys), self._namespace, *keys,
+            member, ttl_ms, ratio, max_deliveries, journal, *arguments,
+        )  # fmt: skip
+
+    def _call(self, name: str, member: str, keys: Sequence[str | bytes] = (), *arguments: Argument) -> Any:
+        command = self._command(name, member, keys, *arguments)
+        try:
+            return cast("Any", self.client.execute_command(*command))
+        except NoScriptError:
+            self.load(name)
+            return cast("Any", self.client.execute_command(*command))
+
+
+_STANDINGS: dict[int, Standing] = {0: "lost", 1: "living", 2: "draining"}
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

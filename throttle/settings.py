@@ -1,0 +1,126 @@
+"""Settings of the library, read from the environment in this one place.
+
+A setting is an argument of `throttle.install` or `Fleet` first, then the environment variable, then the default. A bad
+value stops the start with one line that names the variable, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Literal, cast
+
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from throttle.errors import ConfigurationError
+from throttle.scripts import Rule
+
+OnRedisError = Literal["allow", "deny"]
+
+
+def _named(variable: str, argument: str) -> AliasChoices:
+    return AliasChoices(argument, variable)
+
+
+class ThrottleSettings(BaseSettings):
+    """What one fleet agrees on. All pods of a fleet should have the same values."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    redis_url: str = Field("redis://localhost:6379/0", validation_alias=_named("REDIS_URL", "redis_url"))
+    """Address of the Redis that holds the fleet. Celery apps use their broker's instead."""
+
+    fleet: str = Field("default", pattern=r"^[A-Za-z0-9_.:-]+$", validation_alias=_named("THROTTLE_FLEET", "fleet"))
+    """Name of the fleet: all pods that share one ratio and one set of queues."""
+
+    pod: str = Field("", validation_alias=_named("POD_NAME", "pod"))
+    """Name of this pod, unique in the fleet (Downward API); the host name when empty."""
+
+    ratio: float = Field(0.8, gt=0, le=1, validation_alias=_named("THROTTLE_RATIO", "ratio"))
+    """Share of the living pods that may be busy with normal work. The rest is the reserve of the critical lane."""
+
+    ttl_s: float = Field(30.0, ge=3, le=86400, validation_alias=_named("THROTTLE_TTL", "ttl_s"))
+    """Seconds of silence after which a pod counts as dead. Pods beat every third of it. Shorter finds dead pods
+    sooner and costs more beats; a pod that is frozen for longer loses its work to others."""
+
+    max_deliveries: int = Field(5, ge=1, le=1000000, validation_alias=_named("THROTTLE_MAX_DELIVERIES", "max_deliveries"))
+    """How often a message is delivered to pods that die over it, before it goes to the dead letters."""
+
+    journal: int = Field(0, ge=0, le=100000000, validation_alias=_named("THROTTLE_JOURNAL", "journal"))
+    """Entries that the log of operations keeps; 0 writes none. For tests, the demo and for looking into a fault: each
+    operation becomes one more write."""
+
+    startup_s: float = Field(30.0, ge=0, le=3600, validation_alias=_named("THROTTLE_STARTUP_S", "startup_s"))
+    """Seconds that a start waits for Redis before it gives up."""
+
+    on_redis_error: OnRedisError = Field("allow", validation_alias=_named("THROTTLE_ON_REDIS_ERROR", "on_redis_error"))
+    """What `Fleet.try_acquire` answers while Redis is away: let the work run uncounted (allow), or not (deny)."""
+
+    @field_validator("pod")
+    @classmethod
+    def _pod_name(cls, value: str) -> str:
+        name = value or socket.gethostname()
+        if "#" in name or not name.isprintable() or " " in name:
+            message = "a name without '#', spaces and control characters"
+            raise ValueError(message)
+        return name
+
+    @property
+    def ttl_ms(self) -> int:
+        """The TTL in whole milliseconds, as the scripts take it."""
+        return round(self.ttl_s * 1000)
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between two beats: a third of the TTL, so at most one a second."""
+        return self.ttl_s / 3
+
+    def rule(self) -> Rule:
+        """The part of the settings that every operation carries."""
+        return Rule(self.ratio, self.ttl_ms, self.max_deliveries, self.journal)
+
+
+def load_settings(**arguments: Any) -> ThrottleSettings:
+    """Settings from arguments (None: not given), then the environment, then the defaults.
+
+    Raises `ConfigurationError`, one line, when a value is not allowed.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    unknown = sorted(set(given) - set(ThrottleSettings.model_fields))
+    if unknown:
+        message = f"unknown setting {unknown[0]!r}; allowed: {', '.join(ThrottleSettings.model_fields)}"
+        raise ConfigurationError(message)
+    try:
+        # pydantic-settings fills every field that is not given from the environment
+        return ThrottleSettings(**cast("dict[str, Any]", given))
+    except ValidationError as error:
+        raise ConfigurationError(_one_line(error, given)) from None
+
+
+def _one_line(error: ValidationError, given: dict[str, Any]) -> str:
+    """The first fault in words: which name the user wrote, the value, what is allowed."""
+    first = error.errors()[0]
+    location = str(first["loc"][0])
+    field, variable = next(
+        (name, aliases[1])
+        for name, info in ThrottleSettings.model_fields.items()
+        for aliases in [cast("AliasChoices", info.validation_alias).choices]
+        if location in aliases or location == name
+    )
+    name = field if field in given else variable
+    return f"{name}={first['input']!r}: {allowed(field)}"
+
+
+def allowed(field: str) -> str:
+    """What a field of `ThrottleSettings` may be, in words."""
+    return {
+        "redis_url": "allowed is an address such as redis://host:6379/0",
+        "fleet": "allowed are letters, digits and _ . : -",
+        "pod": "allowed is a name without '#', spaces and control characters",
+        "ratio": "allowed is a number above 0 and up to 1",
+        "ttl_s": "allowed is a number of seconds from 3 to 86400",
+        "max_deliveries": "allowed is a whole number from 1 to 1000000",
+        "journal": "allowed is a whole number from 0 (off) to 100000000",
+        "startup_s": "allowed is a number of seconds from 0 to 3600",
+        "on_redis_error": "allowed is allow or deny",
+    }[field]
