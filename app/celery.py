@@ -36,8 +36,7 @@ def create(settings: Settings) -> Celery:
         # Queues. Each has an exchange of its own name: two queues bound by one key both get the message.
         task_default_queue=settings.task_queue,
         task_queues=[
-            Queue(name, Exchange(name), routing_key=name)
-            for name in (settings.task_queue, settings.critical_queue)
+            Queue(name, Exchange(name), routing_key=name) for name in (settings.task_queue, settings.critical_queue)
         ],
         # A message is data, never code.
         task_serializer="json",

@@ -29,7 +29,5 @@ def leaked_keys(client: redis.Redis, allowed: Iterable[str] = ()) -> list[str]:
     """
     patterns = (*OUTLIVES_ITS_WRITER, *allowed)
     raw = cast("Iterator[bytes | str]", client.scan_iter(count=1000))
-    names = [
-        name.decode() if isinstance(name, bytes) else name for name in raw if client.pttl(name) == NO_EXPIRY
-    ]
+    names = [name.decode() if isinstance(name, bytes) else name for name in raw if client.pttl(name) == NO_EXPIRY]
     return sorted(name for name in names if not any(fnmatchcase(name, p) for p in patterns))
