@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from docs.hooks import reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("k8s", "app", "tasks", "throttle")
@@ -96,10 +97,10 @@ def needed_here() -> dict[str, importlib.metadata.Distribution]:
         done.add(str(requirement))
         distribution = importlib.metadata.distribution(requirement.name)
         found[canonicalize_name(requirement.name)] = distribution
-        environments = [{**default_environment(), "extra": extra} for extra in (requirement.extras or {""})]
+        extras_asked = requirement.extras or {""}
         for line in distribution.requires or ():
             child = Requirement(line)
-            if child.marker is None or any(child.marker.evaluate(environment) for environment in environments):
+            if child.marker is None or any(child.marker.evaluate({"extra": extra}) for extra in extras_asked):
                 waiting.append(child)
     return found
 
@@ -184,6 +185,17 @@ def test_the_layers_are_checked() -> None:
 def test_run_lists_its_commands(command: str) -> None:
     answer = subprocess.run([ROOT / "run", "help"], check=True, capture_output=True, text=True)
     assert re.search(rf"^  {command}\b", answer.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
+def test_reference_pages_can_be_filled_from_the_code(page: Path) -> None:
+    filled = reference.on_page_markdown(text_of(page))
+    assert "<!-- reference" not in filled
+
+
+@pytest.mark.parametrize("variable", ["REDIS_URL", "TASK_QUEUE", "THROTTLE_TTL", "THROTTLE_RATIO", "POD_NAME"])
+def test_the_settings_page_names_the_variables_that_users_know(variable: str) -> None:
+    assert f"| `{variable}` |" in reference.table("settings-throttle") + reference.table("settings-app")
 
 
 def test_run_is_plain_posix_shell() -> None:

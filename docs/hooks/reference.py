@@ -1,0 +1,119 @@
+"""Fills the reference pages from the code while the site is built, so that they cannot be out of date.
+
+A page says `<!-- reference: NAME -->` where a table belongs. What a table says stands in the code: the docstring under
+a setting, the docstring of a key's function or of an error. A name that is not known, or a thing without a docstring,
+stops the build.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+from pydantic import AliasChoices
+
+import app.settings
+import throttle.errors
+import throttle.keys
+import throttle.settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pydantic.fields import FieldInfo
+    from pydantic_settings import BaseSettings
+
+MARKER = re.compile(r"^<!-- reference: (\S+) -->$", re.MULTILINE)
+
+
+class IncompleteReferenceError(Exception):
+    """A page asks for a table that nobody makes, or the code does not say what a table needs."""
+
+
+def on_page_markdown(markdown: str, **_context: Any) -> str:
+    """MkDocs calls this with each page's text; returns it with the tables in place."""
+    return MARKER.sub(lambda match: table(match[1]), markdown)
+
+
+def table(name: str) -> str:
+    """The table called `name`, in Markdown. Raises `IncompleteReferenceError`."""
+    if name not in TABLES:
+        message = f"there is no table {name!r}; known: {', '.join(TABLES)}"
+        raise IncompleteReferenceError(message)
+    head, rows = TABLES[name]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows()]
+    return "\n".join(lines)
+
+
+def described(name: str, text: str | None) -> str:
+    """A docstring as one line of Markdown."""
+    if not text:
+        message = f"{name} has no docstring"
+        raise IncompleteReferenceError(message)
+    return " ".join(inspect.cleandoc(text).split())
+
+
+def docstrings_of_fields(model: type[BaseSettings]) -> dict[str, str]:
+    """Field name -> the string under it in the class body. Python keeps none, so the source is read."""
+    body = next(node for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef)).body
+    found: dict[str, str] = {}
+    for field, below in itertools.pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        ):
+            found[field.target.id] = below.value.value
+    return found
+
+
+def variable_of(name: str, field: FieldInfo) -> str:
+    """The environment variable of a field: its only alias, or the one in capitals."""
+    alias = field.validation_alias
+    names = [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [str(alias or name)]
+    return next((choice for choice in names if choice.isupper()), names[0])
+
+
+def settings_rows(model: type[BaseSettings], allowed: Callable[[str], str]) -> Iterator[tuple[str, ...]]:
+    """One row for each setting: variable, default, what is allowed, what it does."""
+    texts = docstrings_of_fields(model)
+    for name, field in model.model_fields.items():
+        variable = variable_of(name, field)
+        default = f"`{field.default}`" if field.default not in {None, ""} else "none"
+        permitted = re.sub(r"^allowed (is|are) ", "", allowed(name))
+        yield f"`{variable}`", default, permitted, described(variable, texts.get(name))
+
+
+def key_rows() -> Iterator[tuple[str, ...]]:
+    """One row for each function of `Keys`: the key as it looks, and what it holds."""
+    keys = throttle.keys.Keys(fleet="<fleet>")
+    for name, function in inspect.getmembers(throttle.keys.Keys, inspect.isfunction):
+        if not name.startswith("_"):
+            arguments = [f"<{argument}>" for argument in list(inspect.signature(function).parameters)[1:]]
+            yield f"`{function(keys, *arguments)}`", described(f"Keys.{name}", function.__doc__)
+
+
+def error_rows() -> Iterator[tuple[str, ...]]:
+    """One row for each error, in the order of the module, with what it is a kind of."""
+    for name, error in vars(throttle.errors).items():
+        if isinstance(error, type) and issubclass(error, throttle.errors.HeadroomError):
+            bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+            yield f"`{name}`", bases, described(name, error.__doc__)
+
+
+SETTING = ("variable", "default", "allowed", "what it does")
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]]] = {
+    "settings-throttle": (
+        SETTING,
+        lambda: settings_rows(throttle.settings.ThrottleSettings, throttle.settings.allowed),
+    ),
+    "settings-app": (SETTING, lambda: settings_rows(app.settings.Settings, app.settings.ALLOWED.__getitem__)),
+    "keys": (("key", "what it holds"), key_rows),
+    "errors": (("error", "is a", "raised when"), error_rows),
+}
