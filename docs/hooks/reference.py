@@ -91,10 +91,10 @@ def settings_rows(model: type[BaseSettings], allowed: Callable[[str], str]) -> I
 
 
 def key_rows() -> Iterator[tuple[str, ...]]:
-    """One row for each function of `Keys`: the key as it looks, and what it holds."""
+    """One row for each function of `Keys` that makes a key: the key as it looks, and what it holds."""
     keys = throttle.keys.Keys(fleet="<fleet>")
-    for name, function in inspect.getmembers(throttle.keys.Keys, inspect.isfunction):
-        if not name.startswith("_"):
+    for name, function in vars(throttle.keys.Keys).items():
+        if inspect.isfunction(function) and not name.startswith("_") and name != "namespace":
             arguments = [f"<{argument}>" for argument in list(inspect.signature(function).parameters)[1:]]
             yield f"`{function(keys, *arguments)}`", described(f"Keys.{name}", function.__doc__)
 
