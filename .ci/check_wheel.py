@@ -35,7 +35,7 @@ def complaints(repository: Path, wheel: Path) -> list[str]:
     if origin.is_relative_to(repository):
         found.append(f"throttle was imported from the source tree: {origin}")
     found += [f"import throttle pulls in {name}" for name in ("celery", "kombu") if name in sys.modules]
-    if not callable(throttle.install):
+    if not callable(getattr(throttle, "install", None)):
         found.append("throttle.install is not callable")
     return found
 
