@@ -41,13 +41,13 @@ fleet that shrank, or a pod that woke up, may stand above capacity for a while; 
 
 Operations
 ==========
-Each is one Lua script (`lua/<verb>.lua`), atomic, on the server's clock: JOIN, BEAT, TAKE, ACK, EMPTY, BACK, PARK, DRAIN,
-LEAVE, PUT; ACQUIRE and COUNTS for code without messages. What a crash leaves, wherever it comes:
+Each is one Lua script (`lua/<verb>.lua`), atomic, on the server's clock: JOIN, BEAT, TAKE, ACK, EMPTY, BACK, PARK,
+DRAIN, LEAVE, PUT; ACQUIRE and COUNTS for code without messages. What a crash leaves, wherever it comes:
 
 * before an operation: what was before it; after it, answer lost or not: the whole of it. Nothing lies in between.
-* a pod that dies holding messages falls silent; within a TTL whoever looks returns them to the heads of their queues, in
-  one script, in the order in which they were taken. A container that restarts under its name does so in its JOIN, one
-  beat after the old one's last.
+* a pod that dies holding messages falls silent; within a TTL whoever looks returns them to the heads of their queues,
+  in one script, in the order in which they were taken. A container that restarts under its name does so in its JOIN,
+  one beat after the old one's last.
 * a TAKE whose answer was lost is asked again under the same id and answered with the same message.
 * a late acknowledgement of a message that was returned meanwhile is answered NOT_YOURS and has no effect.
 * a bell that was lost costs at most the second until its waiter looks by itself. Bells may be lost, messages never.
@@ -65,18 +65,77 @@ lost its own beat, or by more than half of four or more vanishing in one look.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from throttle.fleet import Fleet, Permit
 
-__all__ = ["Fleet", "Permit"]
+__all__ = ["Fleet", "Permit", "install"]
+
+App = TypeVar("App")
+
+
+def install(
+    app: App,
+    *,
+    fleet: str | None = None,
+    ratio: float | None = None,
+    ttl_s: float | None = None,
+    critical_queues: Iterable[str] = ("critical",),
+    gate: str = "take",
+    max_deliveries: int | None = None,
+    journal: int | None = None,
+    pod: str | None = None,
+) -> App:
+    """Give a Celery app the brake: its workers join a fleet, take by the fleet's rule and lose nothing when they die.
+
+    Call it once for an app, before or after its configuration, in the code that workers and producers import: a
+    producer's messages then ring a waiting pod at once (others are found within a second). It sends nothing and needs
+    no Redis; a worker joins when it starts. A setting that is None comes from the environment, then from its default.
+
+    Args:
+        app: the Celery app, whose broker is Redis or Valkey.
+        fleet: name of the fleet (`THROTTLE_FLEET`, default).
+        ratio: share of the living pods that may be busy with normal work, above 0 and up to 1 (`THROTTLE_RATIO`, 0.8).
+        ttl_s: seconds of silence after which a pod counts as dead, at least 3 (`THROTTLE_TTL`, 30).
+        critical_queues: queues whose messages may use the pods that are kept free. Workers consume them in addition to
+            what they consume otherwise; an app need not declare them.
+        gate: where the rule is applied; "take" is in the step that takes the message.
+        max_deliveries: how often a message is delivered to pods that die over it, before it becomes a dead letter
+            (`THROTTLE_MAX_DELIVERIES`, 5).
+        journal: entries that the log of operations keeps, 0 for none (`THROTTLE_JOURNAL`, 0).
+        pod: name of this pod, unique in the fleet (`POD_NAME`, the host name).
+
+    Returns:
+        The app. What was installed stands as `app.throttle`. Celery settings that the brake needs (`task_acks_late`,
+        `task_reject_on_worker_lost`) or is better with (`worker_prefetch_multiplier=1`, `task_default_priority=6`) are
+        set where the app leaves them at their defaults; the worker says which in its first lines.
+
+    Raises:
+        ConfigurationError: a value is not allowed, `install` was called before with other arguments, or this version of
+            Celery or kombu does not fit.
+    """
+    from throttle.worker.installing import install as install_on  # noqa: PLC0415 - Celery only where it is asked for
+
+    return install_on(
+        app,
+        fleet=fleet,
+        ratio=ratio,
+        ttl_s=ttl_s,
+        critical_queues=critical_queues,
+        gate=gate,
+        max_deliveries=max_deliveries,
+        journal=journal,
+        pod=pod,
+    )
 
 
 def __getattr__(name: str) -> Any:
     """Import the parts on first use: a producer need not pay for what only a worker needs."""
-    if name in __all__:
-        from throttle import fleet
+    if name in ("Fleet", "Permit"):
+        from throttle import fleet  # noqa: PLC0415 - the point of this function
 
         return getattr(fleet, name)
     message = f"module 'throttle' has no attribute {name!r}"

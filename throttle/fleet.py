@@ -10,9 +10,9 @@
             with permit:
                 work()
 
-A permit is an entry of what this member holds, so the rule, the index of busy pods and the end of dead pods are those of
-the package docstring. A pod counts once, however many permits it has. Nothing is retried here: errors of Redis reach the
-caller, but for `try_acquire`, whose policy `on_redis_error` says.
+A permit is an entry of what this member holds, so the rule, the index of busy pods and the end of dead pods are those
+of the package docstring. A pod counts once, however many permits it has. Nothing is retried here: errors of Redis reach
+the caller, but for `try_acquire`, whose policy `on_redis_error` says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from redis.exceptions import RedisError
 
@@ -65,7 +65,7 @@ class Permit:
         """Whether the fleet still counts it: False once this member was taken for dead. One round trip."""
         return self.counted and self.fleet.holds(self)
 
-    def __enter__(self) -> Permit:
+    def __enter__(self) -> Self:
         """Nothing: the permit is held already."""
         return self
 
@@ -82,7 +82,7 @@ class Fleet:
     the default (`throttle.settings`). Raises `ConfigurationError` on a bad value.
     """
 
-    def __init__(  # noqa: PLR0913 - keyword arguments, each a setting
+    def __init__(
         self,
         client: redis.Redis,
         *,
@@ -105,6 +105,7 @@ class Fleet:
         self._next_id = 1
         self._permits: dict[int, Permit] = {}
         self._draining = False
+        self._unsure = False  # whether the last answer to ACQUIRE was lost
         self._lock = threading.RLock()
         self._heartbeat: Heartbeat | None = None
 
@@ -146,6 +147,9 @@ class Fleet:
                 self._standing = self.operations.beat(self.member).standing
             if self._standing == "lost":
                 self.join()
+            if self._unsure:  # a permit that nobody got must not keep this pod busy
+                self.operations.ack(self.member, self._next_id)
+                self._unsure = False
             return self._standing
 
     def drain(self) -> None:
@@ -181,11 +185,14 @@ class Fleet:
                 admitted = self.operations.acquire(self.member, self._next_id, critical=lane == "critical")
             except (RedisError, OSError) as error:
                 logger.warning("permit %s without Redis (%s)", self.settings.on_redis_error, error)
-                # the same id is asked again: an answer that was lost on the way leaves no phantom
+                self._unsure = True
                 return Permit(self, 0, lane, counted=False) if self.settings.on_redis_error == "allow" else None
+            self._unsure = False  # the same id was asked again and answered
             if admitted is None:
                 self._standing = "lost"
-                message = f"{self.member or self.settings.pod} is not a member of fleet {self.settings.fleet!r}; join first"
+                message = (
+                    f"{self.member or self.settings.pod} is not a member of fleet {self.settings.fleet!r}; join first"
+                )
                 raise NotAMember(message)
             if not admitted:
                 return None
@@ -209,7 +216,7 @@ class Fleet:
         """The fleet in numbers. One round trip; no membership needed."""
         return self.operations.counts()
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> Self:
         """Join and beat in a thread until the block ends."""
         sent_s = time.monotonic()
         self.join()

@@ -82,7 +82,7 @@ class Heartbeat:
                 self.renewed(sent_s)
                 pause_s, retry_s = self._beat_s, RETRY_S
             else:
-                pause_s = retry_s * random.uniform(0.7, 1.3)  # noqa: S311 - jitter, no secret
+                pause_s = retry_s * random.uniform(0.7, 1.3)
                 retry_s = min(retry_s * 2, self._beat_s)
 
     def _wait(self, pause_s: float) -> bool:

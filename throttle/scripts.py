@@ -143,7 +143,7 @@ class Operations:
 
     Each method is one round trip, two when the script cache of the server was emptied. Each raises `redis.RedisError`
     when Redis fails; whether the operation was done is then unknown. Each is safe to repeat: TAKE answers with the same
-    same message, the others have no second effect. The exceptions are `put`, which may publish twice, and `back`.
+    message, the others have no second effect; only `put` may publish twice.
     """
 
     def __init__(self, client: redis.Redis, keys: Keys, rule: Rule) -> None:
@@ -257,12 +257,18 @@ class Operations:
 
     def load(self, name: str) -> None:
         """Put a script into the server's cache; for callers of `take_command` that were answered NOSCRIPT."""
-        self.client.script_load(script(name).source)
+        self.client.script_load(self.script(name).source)
 
-    def _command(self, name: str, member: str, keys: Sequence[str | bytes], *arguments: Argument) -> tuple[Argument, ...]:
+    def script(self, name: str) -> Script:
+        """The script that stands behind an operation."""
+        return script(name)
+
+    def _command(
+        self, name: str, member: str, keys: Sequence[str | bytes], *arguments: Argument
+    ) -> tuple[Argument, ...]:
         ratio, ttl_ms, max_deliveries, journal = self.rule
         return (
-            "EVALSHA", script(name).sha, 1 + len(keys), self._namespace, *keys,
+            "EVALSHA", self.script(name).sha, 1 + len(keys), self._namespace, *keys,
             member, ttl_ms, ratio, max_deliveries, journal, *arguments,
         )  # fmt: skip
 

@@ -43,7 +43,9 @@ class ThrottleSettings(BaseSettings):
     """Seconds of silence after which a pod counts as dead. Pods beat every third of it. Shorter finds dead pods
     sooner and costs more beats; a pod that is frozen for longer loses its work to others."""
 
-    max_deliveries: int = Field(5, ge=1, le=1000000, validation_alias=_named("THROTTLE_MAX_DELIVERIES", "max_deliveries"))
+    max_deliveries: int = Field(
+        5, ge=1, le=1000000, validation_alias=_named("THROTTLE_MAX_DELIVERIES", "max_deliveries")
+    )
     """How often a message is delivered to pods that die over it, before it goes to the dead letters."""
 
     journal: int = Field(0, ge=0, le=100000000, validation_alias=_named("THROTTLE_JOURNAL", "journal"))
@@ -92,7 +94,7 @@ def load_settings(**arguments: Any) -> ThrottleSettings:
         raise ConfigurationError(message)
     try:
         # pydantic-settings fills every field that is not given from the environment
-        return ThrottleSettings(**cast("dict[str, Any]", given))
+        return ThrottleSettings(**given)
     except ValidationError as error:
         raise ConfigurationError(_one_line(error, given)) from None
 

@@ -1,0 +1,1 @@
+"""The model, the operations and the fleet, on real servers."""

@@ -1,0 +1,375 @@
+"""What the model closes: faults of an earlier design, each as a test that fails on an operation written the other way.
+
+A scenario raises AssertionError when the guarantee is broken. It runs with the real scripts, where it must pass, and
+with each wrong variant, where it must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.throttle.lab import BEAT_MS, TTL_MS, Lab
+from throttle.scripts import Clash, Joined, Take
+
+A, B, C, D, E = "a#1", "b#1", "c#1", "d#1", "e#1"
+Scenario = Callable[[Lab], None]
+
+
+def beat_does_not_mark(lab: Lab) -> None:
+    """A beat leaves no busy mark behind for what a take just gave up (phantom slot)."""
+    lab.join(A)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    assert lab.ops.ack(A, 1, keep=True)
+    assert lab.take(A) == "empty"
+    lab.advance(BEAT_MS, A)
+    assert lab.ops.counts().busy == 0
+
+
+def return_is_one_step(lab: Lab) -> None:
+    """What a dead member held is back in its queue the moment its membership is gone: nothing is stranded between."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    for _ in range(4):
+        lab.advance(BEAT_MS, B)
+    assert lab.queue("q") == ["m1", "m2"]
+    assert lab.held(A) == {}
+    assert not lab.client.exists(lab.keys.held(A))
+
+
+def returned_mark_is_of_the_dead_alone(lab: Lab) -> None:
+    """Who takes a returned message keeps its mark: the old owner was disowned before the push, not after it."""
+    lab.join(A, B)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    for _ in range(3):
+        lab.advance(BEAT_MS, B)
+    lab.advance(BEAT_MS)
+    assert lab.take(B) == "m1"
+    assert lab.ops.counts().busy == 1
+    assert not lab.ops.ack(A, 1)
+    assert lab.ops.counts().busy == 1
+    assert lab.ops.holds(B, 1)
+
+
+def returned_member_takes_nothing(lab: Lab) -> None:
+    """A pod that was given up takes nothing before it has joined again."""
+    lab.join(A, B)
+    for _ in range(4):
+        lab.advance(BEAT_MS, B)
+    lab.put("q", "m1")
+    assert lab.take(A) == "lost"
+    assert lab.queue("q") == ["m1"]
+
+
+def silent_member_takes_nothing(lab: Lab) -> None:
+    """A pod that is silent for a TTL takes nothing, even when nobody has noticed yet."""
+    lab.join(A)
+    lab.advance(TTL_MS)
+    lab.put("q", "m1")
+    assert lab.take(A) == "lost"
+    lab.ops.beat(A)
+    assert lab.take(A) == "m1"
+
+
+def acknowledgement_spares_other_takes(lab: Lab) -> None:
+    """The end of one task does not free the slot under another one that still runs."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    assert lab.ops.ack(A, 1)
+    assert lab.ops.counts().busy == 1
+
+
+def join_again_spares_living_tasks(lab: Lab) -> None:
+    """Joining again under the same name (a reconnect) changes nothing about what the member runs."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    take = Take(1, 1, 0, b"q", b"m1")
+    assert lab.ops.join(A, epoch=A, next_id=2, running=[take]) == Joined(A)
+    assert lab.ops.counts().busy == 1
+    assert lab.take(A) == "m2"
+    assert lab.ops.ack(A, 1)
+
+
+def leaving_returns_what_is_held(lab: Lab) -> None:
+    """Who leaves leaves nothing behind."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2", "m3")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    assert lab.ops.leave(A) == 2
+    assert lab.queue("q") == ["m1", "m2", "m3"]
+    assert not lab.client.exists(lab.keys.held(A))
+
+
+def room_in_a_busy_pod_is_under_the_rule(lab: Lab) -> None:
+    """A busy pod with room is not admitted either while the shrunken fleet has too many other busy pods."""
+    lab.join(A, B, C, D, E)
+    lab.put("q", *(f"m{n}" for n in range(9)))
+    assert [lab.take(pod) for pod in (A, B, C, D)] == ["m0", "m1", "m2", "m3"]
+    assert lab.take(A) == "m4"
+    lab.ops.leave(E)  # capacity 3, four busy
+    assert lab.take(A) == "denied"
+    assert lab.ops.ack(B, 1)
+    assert lab.take(A) == "m5"
+
+
+def one_publication_in_two_queues(lab: Lab) -> None:
+    """The same message in two queues is two messages, each acknowledged and returned on its own."""
+    lab.join(A, B)
+    lab.put("q", "same")
+    lab.put("r", "same")
+    assert lab.take(A, ("q",)) == "same"
+    assert lab.take(B, ("r",)) == "denied"  # one of two pods may work
+    assert lab.take(A, ("r",)) == "same"
+    assert lab.ops.ack(A, 1)
+    assert lab.ops.leave(A) == 1
+    assert (lab.queue("q"), lab.queue("r")) == ([], ["same"])
+
+
+def returned_to_its_own_source(lab: Lab) -> None:
+    """A message goes back to the list that it came from and to no other, whatever it says about itself."""
+    raw = '{"properties": {"delivery_info": {"exchange": "elsewhere", "routing_key": "r"}}}'
+    lab.join(A)
+    lab.put("q\x06\x163", raw)
+    assert lab.take(A, ("q", "q\x06\x163", "r")) == raw
+    assert lab.ops.back(A, 1, "head")
+    assert lab.queue("q\x06\x163") == [raw]
+    assert lab.queue("r") == []
+
+
+def coming_for_another_queue(lab: Lab) -> None:
+    """A pod on its way to one queue does not count as on its way to another."""
+    lab.join(A, B, C)
+    assert lab.take(A, ("q",)) == "empty"
+    assert lab.take(B, ("r",)) == "empty"
+    lab.put("q", "m1")
+    assert lab.rung(A, B) == [A]
+    lab.client.lpush("r", "m2")  # a producer that rings no bell
+    lab.ops.beat(C)  # which must find B, though A is on its way
+    assert lab.rung(A, B) == [A, B]
+
+
+def lost_answer_makes_no_phantom(lab: Lab) -> None:
+    """The same take id again is the same message: an answer that was lost holds nothing twice."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    first = lab.ops.take(A, 1, (), ("q",))
+    assert lab.ops.take(A, 1, (), ("q",)) == first
+    assert lab.queue("q") == ["m2"]
+    assert len(lab.held(A)) == 1
+
+
+def kept_slot_ends_by_itself(lab: Lab) -> None:
+    """A slot that was kept for a TAKE which never came is free after a second, not after three."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    assert lab.ops.ack(A, 1, keep=True)
+    assert lab.take(B) == "denied"
+    lab.advance(1001)
+    assert lab.take(B) == "m2"
+
+
+def early_acknowledgement_keeps_the_slot(lab: Lab) -> None:
+    """A task that was acknowledged early still occupies its pod until it ends, and is never delivered again."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    assert lab.ops.empty(A, 1)
+    assert lab.take(B) == "denied"
+    lab.ops.leave(A)
+    assert lab.queue("q") == ["m2"]
+
+
+def order_across_members(lab: Lab) -> None:
+    """Returned together, the messages of several members stand in the order in which they were taken."""
+    lab.join(A, B, C, D, E)
+    lab.put("q", "m1", "m2", "m3", "m4")
+    assert [lab.take(pod) for pod in (B, A, B, A)] == ["m1", "m2", "m3", "m4"]
+    for _ in range(4):
+        lab.advance(BEAT_MS, C, D, E)
+    assert lab.queue("q") == ["m1", "m2", "m3", "m4"]
+
+
+def restart_under_the_name(lab: Lab) -> None:
+    """A container that restarts under its name ends its old incarnation after one beat of silence, not before."""
+    lab.join(A)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    lab.advance(BEAT_MS - 1)
+    assert isinstance(lab.ops.join("a#2"), Clash)
+    lab.advance(1)
+    assert lab.ops.join("a#2") == Joined(A)
+    assert lab.take("a#2") == "m1"
+    assert lab.ops.beat(A).standing == "lost"
+    assert not lab.ops.ack(A, 1)
+
+
+def draining_member_counts_nowhere(lab: Lab) -> None:
+    """A draining pod is neither counted nor busy: a deploy does not stall behind its long task."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    assert lab.ops.drain(A) == "draining"
+    assert lab.take(B) == "m2"
+    assert lab.take(A) == "lost"
+    assert lab.ops.beat(A).standing == "draining"
+    assert lab.ops.ack(A, 1)
+
+
+def guard_after_mass_silence(lab: Lab) -> None:
+    """When most of the fleet falls silent at once nothing is returned for one more TTL; then it is."""
+    lab.join(A, B, C, D, E)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    for _ in range(3):
+        lab.advance(BEAT_MS, D, E)
+    assert lab.held(A)
+    for _ in range(2):
+        lab.advance(BEAT_MS, D, E)
+    assert lab.held(A)
+    lab.advance(BEAT_MS, D, E)
+    assert lab.queue("q") == ["m1"]
+
+
+def guard_is_armed_once(lab: Lab) -> None:
+    """Pods that join during the guard do not put it off again and again."""
+    lab.join(A, B, C, D, E)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    lab.advance(TTL_MS)
+    for n in range(3):
+        lab.join(f"f{n}#1")  # each finds that nobody beat for two beats
+        lab.advance(2 * BEAT_MS + 1)
+    lab.ops.beat("f2#1")
+    assert lab.queue("q") == ["m1"]
+
+
+def snapshot_from_before(lab: Lab) -> None:
+    """Redis came back with an older snapshot: what was acknowledged since is dropped at the next join."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    running = [Take(2, 2, 0, b"q", b"m2")]  # m1 was acknowledged, but Redis forgot
+    assert lab.ops.join(A, epoch=A, next_id=3, running=running) == Joined(A)
+    assert list(lab.held(A)) == [2]
+
+
+def awaited_answer_survives_a_join(lab: Lab) -> None:
+    """The take whose answer was lost when the connection broke is still there after the join that follows."""
+    lab.join(A)
+    lab.put("q", "m1")
+    lab.ops.take(A, 1, (), ("q",))
+    assert lab.ops.join(A, epoch=A, next_id=1) == Joined(A)
+    assert lab.take(A, ("q",)) == "m1"
+
+
+def data_loss_holds_again(lab: Lab) -> None:
+    """Redis lost everything: what a member runs is held again when it joins, and nothing that it does not run."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    lab.client.flushall()
+    lab.advance(1)
+    assert lab.ops.beat(A).standing == "lost"
+    running = [Take(1, 1, 0, b"q", b"m1"), Take(2, 2, 0, b"q", b"m2")]
+    assert lab.ops.join("a#2", epoch=A, next_id=3, running=running, emptied={2}) == Joined("a#2")
+    assert lab.ops.counts().busy == 1
+    assert lab.ops.leave("a#2") == 1
+    assert lab.queue("q") == ["m1"]
+
+
+def endless_deliveries_end(lab: Lab) -> None:
+    """A message that pods keep dying over goes to the dead letters after max_deliveries, with its reason."""
+    lab.join("z#1")
+    lab.put("q", "poison", "good")
+    for n in range(3):
+        lab.join(f"a#{n}")
+        assert lab.take(f"a#{n}") == "poison"
+        lab.advance(BEAT_MS, "z#1")
+    lab.join("a#9")
+    assert lab.take("a#9") == "good"
+    ((_, letter),) = lab.client.xrange(lab.keys.dead())
+    assert letter[b"raw"] == b"poison"
+    assert (letter[b"source"], letter[b"deliveries"], letter[b"reason"]) == (b"q", b"3", b"superseded")
+
+
+def parked_until_due(lab: Lab) -> None:
+    """A parked message holds no slot, survives its member and comes back to the head when it is due."""
+    lab.join(A, B)
+    lab.put("q", "later", "m2")
+    assert lab.take(A) == "later"
+    assert lab.ops.park(A, 1, lab.now_ms + 1500)
+    assert lab.ops.counts().busy == 0
+    lab.ops.leave(A)
+    lab.advance(1499)
+    assert lab.queue("q") == ["m2"]
+    lab.advance(1, B)
+    assert lab.queue("q") == ["later", "m2"]
+
+
+CLOSED: list[tuple[Scenario, dict[str, str]]] = [
+    (beat_does_not_mark, {"if before <= now_ms - ttl_ms then mark(m) end": "call('ZADD', BUSY, 'inf', m)"}),
+    (return_is_one_step, {"call('DEL', held(x))\n": ""}),
+    (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "call('LPUSH', ns .. 'restore', r[4])"}),
+    (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "push(r[3], r[4], r[2], 'tail', why)"}),
+    (returned_mark_is_of_the_dead_alone, {"if not e then return 0 end":
+                                          "if not e then call('DEL', BUSY) return 0 end"}),
+    (returned_member_takes_nothing, {"if not living(m) then return {-1} end": ""}),
+    (silent_member_takes_nothing, {"return beat and tonumber(beat) > now_ms - ttl_ms": "return beat"}),
+    (acknowledgement_spares_other_takes, {"if call('EXISTS', held(x)) == 1 then call('ZADD', BUSY, 'inf', x)":
+                                          "if false then"}),
+    (acknowledgement_spares_other_takes, {"call('HDEL', held(m), ARGV[6])": "call('DEL', held(m))"}),
+    (join_again_spares_living_tasks, {"if not runs[id] then": "if true then"}),
+    (join_again_spares_living_tasks, {"if old and old ~= m then gone({old}, 'superseded') end":
+                                      "if old then gone({old}, 'superseded') end"}),
+    (leaving_returns_what_is_held, {"local returned = gone({m}, 'leave')":
+                                    "local returned = call('ZREM', ALIVE, m) + 1"}),
+    (room_in_a_busy_pod_is_under_the_rule, {"local admitted = others < cap":
+                                            "local admitted = others < cap or occupies(m) == 1"}),
+    (one_publication_in_two_queues, {"held(m), id, entry(": "held(m), redis.sha1hex(raw), entry("}),
+    (returned_to_its_own_source, {"push(source, raw, n + tonumber(ARGV[8]), ARGV[7], ARGV[9])":
+        "push(cjson.decode(raw).properties.delivery_info.routing_key, raw, 0, 'head', '')"}),
+    (coming_for_another_queue, {"return ns .. 'coming:' .. key": "return ns .. 'coming'"}),
+    (lost_answer_makes_no_phantom, {"local again = call('HGET', held(m), id)": "local again = nil"}),
+    (kept_slot_ends_by_itself, {"local KEEP_MS = 1000": "local KEEP_MS = 3000"}),
+    (early_acknowledgement_keeps_the_slot, {"call('HSET', held(m), ARGV[6], '')":
+                                            "call('HDEL', held(m), ARGV[6]) mark(m)"}),
+    (early_acknowledgement_keeps_the_slot, {"call('HSET', held(m), ARGV[6], '')": ""}),
+    (order_across_members, {"table.sort(back, function(a, b) return a[1] > b[1] end)": ""}),
+    (restart_under_the_name, {"beat > now_ms - beat_ms then": "beat > now_ms - ttl_ms then"}),
+    (restart_under_the_name, {"beat > now_ms - beat_ms then": "false then"}),
+    (draining_member_counts_nowhere, {"call('ZADD', DRAINING, beat, m)\n  mark(m)": "call('ZADD', DRAINING, beat, m)"}),
+    (draining_member_counts_nowhere, {"call('ZREM', ALIVE, m)\n  call('ZADD', DRAINING, beat, m)":
+                                      "call('ZADD', DRAINING, beat, m)"}),
+    (guard_after_mass_silence, {"if guard and guard > now_ms then return 0 end": ""}),
+    (guard_is_armed_once, {" and call('EXISTS', GUARD) == 0 then arm_guard()": " then arm_guard()"}),
+    (snapshot_from_before, {"if not runs[id] then call('HDEL', held(m), id) end": ""}),
+    (awaited_answer_survives_a_join, {"local runs = {[next_id] = true}": "local runs = {}"}),
+    (data_loss_holds_again, {"if epoch ~= current then": "if false then"}),
+    (data_loss_holds_again, {"source == '' and '' or entry(": "entry("}),
+    (endless_deliveries_end, {"n >= limit then": "false then"}),
+    (parked_until_due, {"if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end": ""}),
+    (parked_until_due, {"mark(m)\nlog('back', m, 'id', ARGV[6], 'where', 'park')": ""}),
+]  # fmt: skip
+SCENARIOS = list(dict.fromkeys(scenario for scenario, _ in CLOSED))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_holds(server: Any, scenario: Scenario) -> None:
+    scenario(Lab(server))
+
+
+@pytest.mark.parametrize(("scenario", "changes"), CLOSED, ids=[f"{s.__name__}-{n}" for n, (s, _) in enumerate(CLOSED)])
+def test_fails_when_written_the_other_way(server: Any, scenario: Scenario, changes: dict[str, str]) -> None:
+    lab = Lab(server, changes=changes)
+    with pytest.raises((AssertionError, redis.ResponseError)):
+        scenario(lab)
+    assert lab.ops.used == set(changes), "the variant changes nothing: its text has moved"

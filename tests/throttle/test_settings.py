@@ -1,0 +1,89 @@
+"""Settings: the environment's names, and one line for each bad value."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from throttle.errors import ConfigurationError, HeadroomError
+from throttle.settings import ThrottleSettings, allowed, load_settings
+
+VARIABLES = ("REDIS_URL", "THROTTLE_FLEET", "POD_NAME", "THROTTLE_RATIO", "THROTTLE_TTL", "THROTTLE_MAX_DELIVERIES",
+             "THROTTLE_JOURNAL", "THROTTLE_STARTUP_S", "THROTTLE_ON_REDIS_ERROR")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_defaults() -> None:
+    settings = load_settings()
+    assert settings.redis_url == "redis://localhost:6379/0"
+    assert (settings.fleet, settings.ratio, settings.ttl_s, settings.beat_s) == ("default", 0.8, 30.0, 10.0)
+    assert settings.pod == socket.gethostname()
+    assert settings.rule() == (0.8, 30000, 5, 0)
+
+
+def test_environment_then_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THROTTLE_RATIO", "0.5")
+    monkeypatch.setenv("POD_NAME", "worker-7")
+    assert load_settings().ratio == 0.5
+    assert load_settings(ratio=None).pod == "worker-7"
+    assert load_settings(ratio=0.9).ratio == 0.9
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("THROTTLE_RATIO", "0", "THROTTLE_RATIO='0': allowed is a number above 0 and up to 1"),
+        ("THROTTLE_RATIO", "1.5", "THROTTLE_RATIO='1.5': allowed is a number above 0 and up to 1"),
+        ("THROTTLE_RATIO", "abc", "THROTTLE_RATIO='abc': allowed is a number above 0 and up to 1"),
+        ("THROTTLE_RATIO", "nan", "THROTTLE_RATIO='nan': allowed is a number above 0 and up to 1"),
+        ("THROTTLE_TTL", "0", "THROTTLE_TTL='0': allowed is a number of seconds from 3 to 86400"),
+        ("THROTTLE_TTL", "inf", "THROTTLE_TTL='inf': allowed is a number of seconds from 3 to 86400"),
+        ("THROTTLE_FLEET", "a b", "THROTTLE_FLEET='a b': allowed are letters, digits and _ . : -"),
+        ("POD_NAME", "a#b", "POD_NAME='a#b': allowed is a name without '#', spaces and control characters"),
+        ("THROTTLE_MAX_DELIVERIES", "0", "THROTTLE_MAX_DELIVERIES='0': allowed is a whole number from 1 to 1000000"),
+        ("THROTTLE_JOURNAL", "-1", "THROTTLE_JOURNAL='-1': allowed is a whole number from 0 (off) to 100000000"),
+        ("THROTTLE_STARTUP_S", "-1", "THROTTLE_STARTUP_S='-1': allowed is a number of seconds from 0 to 3600"),
+        ("THROTTLE_ON_REDIS_ERROR", "maybe", "THROTTLE_ON_REDIS_ERROR='maybe': allowed is allow or deny"),
+    ],
+)
+def test_bad_environment(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, line: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("ratio", 0, "ratio=0: allowed is a number above 0 and up to 1"),
+        ("ttl_s", 2.9, "ttl_s=2.9: allowed is a number of seconds from 3 to 86400"),
+        ("pod", "a b", "pod='a b': allowed is a name without '#', spaces and control characters"),
+    ],
+)
+def test_bad_argument_is_named_as_the_caller_wrote_it(name: str, value: Any, line: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(**{name: value})
+    assert str(caught.value) == line
+
+
+def test_unknown_argument() -> None:
+    with pytest.raises(ConfigurationError, match=r"^unknown setting 'ratoi'; allowed: redis_url, fleet, pod, ratio, "):
+        load_settings(ratoi=0.5)
+
+
+def test_every_setting_says_what_is_allowed() -> None:
+    for field in ThrottleSettings.model_fields:
+        assert allowed(field).startswith("allowed ")
+
+
+def test_one_error_tree() -> None:
+    assert issubclass(ConfigurationError, HeadroomError)
+    assert issubclass(ConfigurationError, ValueError)
