@@ -1,0 +1,144 @@
+"""The application's command line: ``python -m app demo`` and ``python -m app up``.
+
+Exit codes: 0 all is well, 1 a promise was broken or the fleet could not be started, 2 an argument is
+wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from app.local import demo, up
+from app.local.board import Board, Scene
+from app.local.processes import StartError
+from app.local.servers import ServerError
+from app.local.waiting import WaitError
+from throttle.errors import HeadroomError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with an argument in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """An argument that is a whole number in a range."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a whole number from {low} to {high}")
+        return value
+
+    return read
+
+
+def duration(text: str) -> float:
+    """An argument that is a number of seconds from 0 to 60."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 60:  # noqa: PLR2004 - said in the message
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a number of seconds from 0 to 60")
+    return value
+
+
+def folder(text: str) -> Path:
+    """An argument that is an existing folder."""
+    path = Path(text).resolve()
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder")
+    return path
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; exit code 2 and one line when it is wrong."""
+    parser = Parser(prog="python -m app", description="Headroom's application.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    shown = commands.add_parser("demo", help="a fleet at work: a pod is killed, nothing is lost")
+    shown.add_argument("--tasks", type=whole(1, 100_000), default=200, help="size of the flood (200)")
+    shown.add_argument("--pods", type=whole(1, 50), default=5, help="worker pods (5)")
+    shown.add_argument("--seconds", type=duration, default=0.3, help="length of a task (0.3)")
+    shown.add_argument("--json", action="store_true", help="print one JSON object, and all else to stderr")
+    local = commands.add_parser("up", help="a local fleet until Ctrl-C")
+    local.add_argument("--pods", type=whole(1, 50), default=5, help="worker pods (5)")
+    local.add_argument("--folder", type=folder, help="folder whose files the jobs may use (a new one)")
+    return parser.parse_args(arguments)
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    """Play the demonstration and print its bill."""
+    console = Console(stderr=arguments.json)
+    scene = Scene(f"Headroom: {arguments.tasks} tasks on {arguments.pods} pods")
+    with Board(console, scene) as board:
+        outcome = demo.play(board, tasks=arguments.tasks, pods=arguments.pods, seconds=arguments.seconds)
+    console.print(bill(outcome))
+    if arguments.json:
+        sys.stdout.write(json.dumps(outcome.as_json()) + "\n")
+    return 1 if outcome.broken else 0
+
+
+def bill(outcome: demo.Outcome) -> Table:
+    """The outcome as a table, and the verdict under it."""
+    figures = outcome.as_json()
+    figures["critical_ms"] = ", ".join(f"{ms:.0f}" for ms in figures["critical_ms"])
+    verdict = "broken: " + "; ".join(figures.pop("broken")) if outcome.broken else "every promise was kept"
+    figures.pop("broken", None)
+    table = Table(title="What happened", caption=verdict, title_justify="left", caption_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name.replace("_", " "), str(value))
+    return table
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    """Run a local fleet until it is interrupted."""
+    console = Console()
+    with Board(console, Scene(f"Headroom: {arguments.pods} pods")) as board:
+        up.run(board, console, pods=arguments.pods, folder=arguments.folder, settings={"THROTTLE_TTL": "6"})
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; every failure that a person can mend is one line."""
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return run_demo(parsed) if parsed.command == "demo" else run_up(parsed)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; everything that was started is ended\n")
+        return INTERRUPTED
+    except (ServerError, StartError, WaitError, HeadroomError) as error:
+        sys.stderr.write(f"headroom: {error}\n")
+        return 1
+
+
+def _interrupt(*_: object) -> None:
+    """Treat SIGTERM as Ctrl-C: the blocks that hold the fleet are left in order."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
