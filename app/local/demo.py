@@ -12,7 +12,6 @@ What happens, in this order:
    against each other (``app.local.judge``), the files are unpacked and compared, and the result is
    printed. A promise that was broken makes the exit code 1.
 """
-# pyright: basic
 
 from __future__ import annotations
 
@@ -124,7 +123,8 @@ class Demo:
 
     def _publish_flood(self) -> None:
         """Publish the flood, the files spread over its first half."""
-        import app.celery  # noqa: F401, PLC0415 - the tasks belong to this application
+        # The tasks belong to this application; importing it is enough.
+        import app.celery  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport]
         from tasks.jobs.files import compress  # noqa: PLC0415 - after the stage has set the environment
         from tasks.jobs.loads import sleep  # noqa: PLC0415
 
