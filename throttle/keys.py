@@ -17,6 +17,7 @@ pods:busy                 1 h     index of who holds something, written with eve
 guard                     20 TTL  no return of silent members before this time
 waiting*, wanted, waited  1 min   who waits for what
 rung, coming:<queue>      1 min   bells under way
+doorkeeper                1 s     the member that watches for producers that ring no bell
 bell:<member>             5 s     list, the bell itself
 deliveries*               1 week  how often a message was delivered before
 journal                   1 h     log of operations, off unless asked for

@@ -58,6 +58,8 @@ class Empty(NamedTuple):
 
     denied: bool
     """Normal work was not admitted."""
+    watched: bool = True
+    """A doorkeeper watches the queues."""
 
 
 class Lost(NamedTuple):
@@ -84,6 +86,16 @@ class Beat(NamedTuple):
     standing: Standing
     returned: int
     """Messages of dead members that it brought back to their queues."""
+
+
+class Watched(NamedTuple):
+    """What the doorkeeper's look found."""
+
+    rung: int
+    full: bool
+    """No more normal work is admitted."""
+    keys: tuple[bytes, ...]
+    """The queues it read."""
 
 
 class Counts(NamedTuple):
@@ -134,7 +146,7 @@ def script(name: str) -> Script:
 
 
 OPERATIONS = (
-    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "leave", "park", "put", "take",
+    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "leave", "park", "put", "take", "watch",
 )  # fmt: skip
 
 
@@ -195,7 +207,7 @@ class Operations:
         """The answer to `take_command`, read with the id that was sent."""
         if answer[0] == 1:
             return Take(take_id, int(answer[1]), int(answer[2]), _bytes(answer[3]), _bytes(answer[4]))
-        return Empty(answer[1] == 1) if answer[0] == 0 else Lost()
+        return Empty(answer[1] == 1, answer[2] == 1) if answer[0] == 0 else Lost()
 
     def take(
         self, member: str, take_id: int, critical: Sequence[str | bytes] = (), normal: Sequence[str | bytes] = ()
@@ -254,6 +266,19 @@ class Operations:
             pipe.lpush(self.keys.bell(member), "1")
             pipe.pexpire(self.keys.bell(member), 5000)
             pipe.execute()
+
+    def watch(self, member: str, lease_ms: int) -> Watched | None:
+        """Be the doorkeeper for `lease_ms` and ring for what lies in the queues. None: another member is."""
+        return self.parse_watch(self._call("watch", member, (), lease_ms))
+
+    def watch_command(self, member: str, lease_ms: int) -> tuple[Argument, ...]:
+        """`watch` as a command for a connection of the caller's own; `parse_watch` reads the answer."""
+        return self._command("watch", member, (), lease_ms)
+
+    @staticmethod
+    def parse_watch(answer: Any) -> Watched | None:
+        """The answer to `watch_command`."""
+        return None if answer[0] < 0 else Watched(answer[0], answer[1] == 1, tuple(_bytes(key) for key in answer[2:]))
 
     def load(self, name: str) -> None:
         """Put a script into the server's cache; for callers of `take_command` that were answered NOSCRIPT."""

@@ -30,6 +30,7 @@ CALLS: dict[str, Callable[[Operations], Any]] = {
     "park": lambda ops: ops.park("a#1", 1, 1),
     "put": lambda ops: ops.put("q", "m"),
     "take": lambda ops: ops.take("a#1", 1, ["c"], ["q", "r"]),
+    "watch": lambda ops: ops.watch("a#1", 1000),
 }
 
 

@@ -7,7 +7,8 @@
 -- ARGV[6] take id        the next number of the process' counter
 -- ARGV[7] critical       how many of the queue keys are critical
 -- RETURNS {1, seq, deliveries, source, raw}
---       | {0, denied}    nothing; denied is 1 when normal work was not admitted
+--       | {0, denied, watched}    nothing; denied is 1 when normal work was not admitted, watched when there is a
+--                                doorkeeper
 --       | {-1}           LOST: not a living member
 even_when_full()
 if not living(m) then return {-1} end
@@ -45,4 +46,4 @@ local occupied = occupies(m)
 mark(m)
 register(m, want)
 if rung or occupied > occupies(m) then ring_any() end    -- the slot, or a bell that was no use here, goes on
-return {0, admitted and 0 or 1}
+return {0, admitted and 0 or 1, call('EXISTS', ns .. 'doorkeeper')}
