@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.local.judge import Published, Verdict, judge
+from app.local.judge import Published, Verdict, judge, longest_idle_s, runs_from
 from app.local.stage import QUEUES, Stage, update
 from throttle.settings import load_settings
 
@@ -42,6 +42,8 @@ CRITICAL_FROM, KILL_FROM = 0.25, 0.4
 # "At once" on a machine that also runs everything else; what is really seen is a few milliseconds.
 CRITICAL_LATE_MS = 1000.0
 LOOK_EVERY_S = 0.05
+# A waiting pod looks once a second by itself; a fleet that rests longer while work waits stands still.
+IDLE_S = 2.0
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Outcome:
     seconds: float
     total_seconds: float
     reserve: int
+    idle_s: float
     broken: list[str] = field(default_factory=list[str])
 
     def as_json(self) -> dict[str, Any]:
@@ -74,6 +77,7 @@ class Outcome:
             "files": FILES,
             "files_identical": self.files_identical,
             "kills": self.kills,
+            "idle_s": round(self.idle_s, 3),
             "seconds": round(self.seconds, 2),
             "total_seconds": round(self.total_seconds, 2),
             "broken": self.broken,
@@ -117,6 +121,7 @@ class Demo:
             seconds=seconds,
             total_seconds=time.monotonic() - began_s,
             reserve=reserve,
+            idle_s=longest_idle_s(runs_from(observer.progress.records), from_s=self.published[0].at_s),
         )
         outcome.broken = self._broken(outcome)
         return outcome
@@ -229,6 +234,8 @@ class Demo:
             broken.append(f"{undone} tasks not done in time")
         if outcome.files_identical != FILES:
             broken.append(f"{FILES - outcome.files_identical} files not as they were")
+        if outcome.idle_s > IDLE_S:
+            broken.append(f"nothing ran for {outcome.idle_s:.1f} s although work waited")
         late = [ms for ms in outcome.verdict.critical_ms if ms > CRITICAL_LATE_MS]
         if late and outcome.reserve:
             broken.append(f"{len(late)} critical tasks started late")

@@ -200,6 +200,19 @@ def critical_ms(published: Iterable[Published], runs: Iterable[Run], queue: str)
     ]
 
 
+def longest_idle_s(runs: Iterable[Run], *, from_s: float) -> float:
+    """The longest time after ``from_s`` in which no task ran anywhere, until the last one started.
+
+    While work waits this is what a fleet that stands still looks like. A run whose pod died in it
+    counts for nothing after its start.
+    """
+    longest, busy_until = 0.0, from_s
+    for run in sorted(runs, key=lambda run: run.started_s):
+        longest = max(longest, run.started_s - busy_until)
+        busy_until = max(busy_until, run.started_s if run.ended_s is None else run.ended_s)
+    return longest
+
+
 def _run_of(take: Take, started: Mapping[tuple[str, int], Sequence[Run]]) -> Run | None:
     """The execution that a take led to: the first that started after it (a pod's numbers begin anew)."""
     candidates = started.get((take.pod, take.take), ())

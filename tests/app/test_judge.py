@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.local.judge import Published, judge, runs_from
+from app.local.judge import Published, judge, longest_idle_s, runs_from
 from app.local.replay import Entry, parse, replay
 
 TTL = 6000
@@ -245,6 +245,19 @@ def test_the_numbers_of_a_pod_that_began_anew_are_told_apart_by_time() -> None:
     ]
     takes = [take(900, "a#1", 1), *again, take(4900, "a#2", 1), take(5000, "b#1", 1)]
     assert order(takes, starts) == []
+
+
+def test_idle_is_the_longest_time_in_which_nothing_ran() -> None:
+    records = [
+        record("start", "x", "a", at=10.5),
+        record("start", "y", "b", at=11),
+        record("end", "y", "b", at=12),
+        record("end", "x", "a", at=14),
+        record("start", "z", "b", at=14.75),
+    ]
+    assert longest_idle_s(runs_from(records), from_s=10) == 0.75
+    assert longest_idle_s(runs_from(records), from_s=9) == 1.5
+    assert longest_idle_s([], from_s=9) == 0
 
 
 def test_broken_promises_are_said_in_words() -> None:
