@@ -1,0 +1,27 @@
+"""The Celery side of Headroom: how a worker takes messages, holds them and gives them back.
+
+Stock Celery on Redis removes a message with BRPOP and files it with a second command; whatever dies in between takes
+the message along. It also cannot refuse work: a `task_prerun` handler that raises does not stop the task. So the brake
+sits where the message is taken. A worker's BRPOP on its queues becomes two commands on the same connection:
+
+* TAKE asks the fleet's rule, removes the head message and holds it for this member, all in one script; or, with
+  nothing to take, it registers the member as waiting.
+* BRPOP on the member's own bell, only after TAKE found nothing. Whatever it answers means "send TAKE again".
+
+Whose part is what
+==================
+=============  =====================================================================================================
+`vocabulary`   the words: the state, the events that change it, the commands that follow
+`machine`      one pure function, `step(state, event) -> (state, commands)`. Every decision is there
+`driver`       runs the commands and feeds what came of them back; owns the lock, the client and the heartbeat
+`take`         kombu's channel, QoS and transport with our two commands in place of theirs
+`step`         the bootstep: ties one consumer (its loop, its requests, its shutdown) to the driver
+`signals`      `worker_init`, `worker_ready`, `task_prerun`, `worker_shutdown`
+`installing`   what `throttle.install` sets on an app
+`internals`    every name of Celery and kombu that the above stands on, with the reason; a contract test guards it
+=============  =====================================================================================================
+
+What a crash leaves is what the operations leave (see the docstring of `throttle`): a message is held by a member from
+the instant it leaves its queue, and the driver writes nothing down that the server does not know. A process that dies
+between a task's end and its acknowledgement runs the task a second time: at least once, never less.
+"""

@@ -1,0 +1,98 @@
+# pyright: basic
+"""How a worker reaches its fleet: the broker's address and options, a client of its own, and checks before any work.
+
+The client is made by kombu from the app's broker settings, so that TLS, Sentinel, sockets, users and credential
+providers work as they do for the broker. It differs in one thing: it waits for an answer no longer than a third of the
+TTL (at most five seconds), because a pod that hangs on a silent Redis would be taken for dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import redis
+from kombu.exceptions import KombuError
+from redis.exceptions import BusyLoadingError, NoPermissionError
+
+from throttle.errors import RedisRefused, RedisTooOld, RedisUnreachable
+from throttle.keys import Keys
+from throttle.scripts import Operations
+from throttle.worker.take import TakingChannel
+
+if TYPE_CHECKING:
+    from throttle.settings import ThrottleSettings
+
+logger = logging.getLogger(__name__)
+
+ANSWER_S = 5.0
+PAUSE_S = 0.5
+OLDEST_REDIS = (6, 2)
+OLDEST_VALKEY = (7, 2)
+
+
+def connect(app: Any, settings: ThrottleSettings) -> Operations:
+    """Open a connection to the broker's Redis and return the fleet's operations over it.
+
+    Raises what kombu and redis-py raise when it does not answer, or refuses. Two round trips.
+    """
+    answer_s = min(ANSWER_S, settings.beat_s)
+    broker = app.connection_for_write(
+        transport_options={"socket_timeout": answer_s, "socket_connect_timeout": answer_s, "max_connections": 100}
+    )
+    transport = broker.transport
+    channel = transport.create_channel(transport)
+    if not isinstance(channel, TakingChannel):
+        message = (
+            f"broker {broker.as_uri()} is no Redis: allowed are redis://, rediss://, redis+socket:// and sentinel://"
+        )
+        raise RedisRefused(message)
+    client = redis.Redis(connection_pool=channel.pool)
+    client.ping()
+    channel.client.connection_pool.disconnect()  # kombu's own, for consuming: nobody will
+    return Operations(client, Keys(settings.fleet, channel.global_keyprefix), settings.rule())
+
+
+def reach(app: Any, settings: ThrottleSettings) -> Operations:
+    """Connect with patience: `startup_s` seconds for a Redis that starts later than its workers.
+
+    Raises:
+        RedisRefused: the server answered but does not let us in.
+        RedisTooOld: it lacks what the scripts need.
+        RedisUnreachable: nobody answered in time.
+    """
+    where = app.connection_for_write().as_uri()
+    give_up_s = time.monotonic() + settings.startup_s
+    while True:
+        try:
+            operations = connect(app, settings)
+            check_version(operations.client.info("server"), where)
+        except (redis.AuthenticationError, NoPermissionError) as error:
+            message = f"Redis at {where} refuses us: {error}; allowed is a user that may run scripts on all keys"
+            raise RedisRefused(message) from None
+        except BusyLoadingError as error:
+            failure: Exception = error
+        except redis.ResponseError as error:
+            message = f"Redis at {where} refuses us: {error}"
+            raise RedisRefused(message) from None
+        except (redis.RedisError, KombuError, OSError) as error:
+            failure = error
+        else:
+            return operations
+        if time.monotonic() + PAUSE_S > give_up_s:
+            message = f"no Redis at {where} within {settings.startup_s:g} s (THROTTLE_STARTUP_S): {failure}"
+            raise RedisUnreachable(message) from None
+        time.sleep(PAUSE_S)
+
+
+def check_version(server: dict[str, Any], where: str) -> None:
+    """Refuse a server that is too old; raises `RedisTooOld`. One that does not tell its version is believed."""
+    valkey = "valkey_version" in server
+    name, oldest = ("Valkey", OLDEST_VALKEY) if valkey else ("Redis", OLDEST_REDIS)
+    version = str(server.get("valkey_version" if valkey else "redis_version", ""))
+    number = re.match(r"(\d+)\.(\d+)", version)
+    if number and (int(number[1]), int(number[2])) < oldest:
+        message = f"{name} {version} at {where} is too old: allowed are Redis 6.2 or newer and Valkey 7.2 or newer"
+        raise RedisTooOld(message)

@@ -1,0 +1,291 @@
+"""Runs what the state machine wants done: the one place where a worker talks to its fleet.
+
+One driver lives as long as the worker process; consumers and channels come and go with each connection to the broker.
+Events come from several threads (the loop, the heartbeat, the pool). A lock makes each event and the commands that
+follow from it one unit, so that no JOIN can tell the fleet of a take whose acknowledgement is half way. Only the
+delivery to Celery happens outside of it, because the solo pool runs the whole task inside.
+
+The client is the driver's own, with a time limit on every answer: a Redis that is frozen costs a beat, not the worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+import redis
+
+from throttle.heartbeat import Heartbeat
+from throttle.scripts import Clash
+from throttle.worker import vocabulary as v
+from throttle.worker.machine import step
+from throttle.worker.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from throttle.scripts import Argument, Operations
+    from throttle.settings import ThrottleSettings
+
+logger = logging.getLogger(__name__)
+
+REDIS_ERRORS = (redis.RedisError, OSError)
+LOOK_S = 1.0
+"""A pod that waits looks for itself so often, in case a bell was lost or a producer rings none."""
+
+
+class Line(Protocol):
+    """What the driver needs of the channel: its connection, its deliveries and its credit."""
+
+    def send(self, *command: Argument) -> None:
+        """Write a command to the connection without waiting for its answer."""
+        ...
+
+    def take_command(self, operations: Operations, command: v.SendTake) -> tuple[Argument, ...]:
+        """TAKE on the queues that the channel consumes."""
+        ...
+
+    def under_way(self, phase: str) -> None:
+        """Note what the connection waits for."""
+        ...
+
+    def deliver(self, delivery: v.Deliver) -> None:
+        """Hand a message to Celery."""
+        ...
+
+    def give_credit(self, take_id: int) -> None:
+        """Let kombu forget that the message is unacknowledged."""
+        ...
+
+
+class Host(Protocol):
+    """What the driver needs of the worker."""
+
+    def wake(self) -> None:
+        """Make the loop turn once. From any thread."""
+        ...
+
+    def forgotten(self) -> frozenset[int]:
+        """Take ids of which Celery knows nothing (any more)."""
+        ...
+
+    def stop_worker(self, why: str) -> None:
+        """Shut the worker down in order, with an exit code that is not 0."""
+        ...
+
+
+def boot_id() -> str:
+    """A boot id that no incarnation had before."""
+    return os.urandom(4).hex()
+
+
+class Driver:
+    """The membership and the takes of this process. Thread-safe."""
+
+    def __init__(self, operations: Operations, settings: ThrottleSettings) -> None:
+        """Prepare; nothing is sent before `beat`."""
+        self.operations = operations
+        self.settings = settings
+        self.state = State(settings.pod)
+        self.pid = os.getpid()
+        self.disowned = 0
+        """Takes that the fleet gave to others before they ended here."""
+        self.line: Line | None = None
+        self.host: Host | None = None
+        self.refused = ""
+        """The other incarnation, once it was seen to live."""
+        self.heartbeat = Heartbeat(self._heartbeat, beat_s=settings.beat_s, ttl_s=settings.ttl_s)
+        self._clock_offset_ms = 0.0
+        self._instant_s = random.random() * LOOK_S
+        self._lock = threading.RLock()
+
+    # -- events
+
+    def feed(self, event: v.Event) -> Exception | None:
+        """Take an event in, run what follows from it, and what follows from that.
+
+        Returns the last error of Redis on the way (the machine knows of it already). Raises errors of the channel's own
+        connection, for Celery to connect anew.
+        """
+        deliveries: list[v.Deliver] = []
+        broken: Exception | None = None
+        failure: Exception | None = None
+        with self._lock:
+            events = deque([event])
+            while events:
+                phase = self.state.phase
+                self.state, commands = step(self.state, events.popleft())
+                if phase != self.state.phase and self.line is not None:
+                    self.line.under_way(self.state.phase)
+                for command in commands:
+                    match command:
+                        case v.Deliver():
+                            deliveries.append(command)
+                        case v.SendTake() | v.SendBell():
+                            broken = self._send(command)
+                            if broken is not None:
+                                events.append(v.Cut())
+                        case _:
+                            failure = self._run(command, events) or failure
+        if broken is not None:
+            raise broken
+        for delivery in deliveries:
+            if self.line is not None:
+                self.line.deliver(delivery)
+        return failure
+
+    def beat(self) -> bool:
+        """Join or beat. Returns whether the fleet counts this process; raises `redis.RedisError` when Redis is away."""
+        failure = self.feed(v.BeatDue(boot_id()))
+        if failure is not None:
+            raise failure
+        return self.state.membership == "living"
+
+    def attach(self, line: Line, host: Host, kept: frozenset[int]) -> None:
+        """Work through this channel from now on. `kept`: takes that still run although the channel is new."""
+        with self._lock:
+            self.line, self.host = line, host
+            self.feed(v.Reopened(kept))
+
+    def drain(self) -> None:
+        """Take nothing more; ends the wait for the bell."""
+        self.feed(v.DrainAsked())
+
+    def leave(self) -> None:
+        """End the membership, return what is held, stop the heartbeat. Safe to repeat."""
+        self.heartbeat.stop()
+        self.feed(v.LeaveAsked())
+
+    # -- the server's clock
+
+    def read_clock(self) -> None:
+        """Learn how far this machine's clock is from the server's. One round trip."""
+        before = time.time()
+        seconds, microseconds = self.operations.client.time()
+        self._clock_offset_ms = seconds * 1000 + microseconds / 1000 - (before + time.time()) * 500
+
+    def server_ms(self) -> float:
+        """The server's time now, as far as this machine can tell."""
+        return time.time() * 1000 + self._clock_offset_ms
+
+    # -- commands
+
+    def _send(self, command: v.SendTake | v.SendBell) -> Exception | None:
+        """Write to the channel's connection, from the loop alone."""
+        line = self.line
+        if line is None:
+            return None
+        try:
+            if isinstance(command, v.SendTake):
+                line.send(*line.take_command(self.operations, command))
+            else:
+                line.send("BRPOP", self.operations.keys.bell(command.member), self._nap_s())
+        except REDIS_ERRORS as error:
+            return error
+        return None
+
+    def _nap_s(self) -> float:
+        """Until this pod's own instant of each second, so that pods do not look for themselves in step."""
+        left = LOOK_S - (time.monotonic() - self._instant_s) % LOOK_S
+        return round(left if left > LOOK_S / 20 else left + LOOK_S, 3)
+
+    def _run(self, command: v.Command, events: deque[v.Event]) -> Exception | None:
+        """Run a command that may fail with Redis, and note what came of it."""
+        try:
+            self._do(command, events.append)
+        except REDIS_ERRORS as error:
+            if isinstance(command, v.SendEnd | v.SendEmpty):
+                events.append(v.Unsettled(command.id))
+                self.heartbeat.kick()
+            return error
+        return None
+
+    def _do(self, command: v.Command, then: Callable[[v.Event], None]) -> None:  # noqa: C901, PLR0912 - a line each
+        ops = self.operations
+        match command:
+            case v.SendEnd():
+                then(v.Settled(command.id, self._end(command)))
+            case v.SendEmpty(owner, number):
+                ops.empty(owner, number)
+            case v.Credit(number) if self.line is not None:
+                self.line.give_credit(number)
+            case v.Join():
+                self._join(command, then)
+            case v.SendBeat(member):
+                then(v.Beaten(member, ops.beat(member).standing, boot_id()))
+            case v.SendDrain(member):
+                ops.drain(member)
+            case v.Leave(member):
+                returned = ops.leave(member)
+                logger.debug("%s left the fleet; %d messages went back", member, returned)
+            case v.Poke(member):
+                ops.poke(member)
+            case v.Kick() if self.host is not None:
+                self.host.wake()
+            case v.Disown(take):
+                self._disown(take.id)
+            case v.Refuse(other):
+                self._refuse(other)
+            case v.Credit() | v.Kick():
+                pass
+            case v.SendTake() | v.SendBell() | v.Deliver():
+                raise AssertionError(command)
+            case _:
+                assert_never(command)
+
+    def _end(self, command: v.SendEnd) -> bool:
+        end, ops = command.end, self.operations
+        if end.how == "ack":
+            return ops.ack(command.owner, command.id, keep=command.keep)
+        if end.how == "park":
+            return ops.park(command.owner, command.id, end.due_ms)
+        return ops.back(command.owner, command.id, end.where, deliveries=end.deliveries, reason=end.reason)
+
+    def _join(self, command: v.Join, then: Callable[[v.Event], None]) -> None:
+        sent_s = time.monotonic()
+        answer = self.operations.join(
+            command.member,
+            epoch=command.epoch,
+            next_id=command.next_id,
+            draining=command.draining,
+            running=command.running,
+            emptied=command.emptied,
+        )
+        if isinstance(answer, Clash):
+            then(v.Clashed(answer))
+        else:
+            self.heartbeat.renewed(sent_s)
+            then(v.Joined(command.member, answer.epoch))
+
+    def _disown(self, take_id: int) -> None:
+        self.disowned += 1
+        if self.disowned == 1:
+            logger.warning(
+                "take %d had been returned to its queue before it ended here (this pod was taken for dead); its "
+                "acknowledgement has no effect. Further ones are counted only, see `celery inspect stats`",
+                take_id,
+            )
+
+    def _refuse(self, other: str) -> None:
+        self.refused = other
+        if self.host is not None:
+            self.host.stop_worker(clash_line(self.settings, other))
+
+    def _heartbeat(self) -> bool:
+        stands = self.beat()
+        if self.host is not None and stands:
+            self.feed(v.Missing(self.host.forgotten()))
+        return stands
+
+
+def clash_line(settings: ThrottleSettings, other: str) -> str:
+    """What to tell a person whose pod's name is taken."""
+    return (
+        f"pod {settings.pod!r} already lives in fleet {settings.fleet!r} (as {other}, and it beats); give each pod a "
+        "name of its own by POD_NAME"
+    )

@@ -1,0 +1,128 @@
+# pyright: basic
+"""What `throttle.install` does to an app: settings, the transport, the bootstep, the signal handlers.
+
+Nothing is sent and the app's configuration is not loaded: what depends on it is set when Celery loads it, so that
+`install` may come before or after `config_from_object`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from throttle.errors import ConfigurationError
+from throttle.settings import ThrottleSettings, load_settings
+from throttle.worker import internals, signals
+from throttle.worker.step import Brake
+from throttle.worker.take import OPTION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from throttle.worker.driver import Driver
+
+logger = logging.getLogger(__name__)
+
+GATES = ("take",)
+LATE = ("task_acks_late", "task_reject_on_worker_lost")
+DEFAULTS: dict[str, Any] = {
+    "task_acks_late": True,  # acknowledged when done: a message belongs to its pod until then
+    "task_reject_on_worker_lost": True,  # ... and comes back when the process that ran it is lost
+    "worker_prefetch_multiplier": 1,  # a message that waits in a busy pod is one that no idle pod can take
+    "task_default_priority": 6,  # on Redis, 0 is served first and is what a message without a priority has
+    "worker_enable_prefetch_count_reduction": False,  # after a reconnect the driver counts what still runs, exactly
+    "worker_cancel_long_running_tasks_on_connection_loss": False,  # they keep their takes and end in peace
+}
+"""Celery settings that the brake needs or is better with, set where the app leaves them at their defaults."""
+
+
+@dataclass
+class Installation:
+    """What `install` made of one app; it stands as `app.throttle`."""
+
+    settings: ThrottleSettings
+    critical_queues: tuple[str, ...]
+    gate: str
+    changed: list[str] = field(default_factory=list)
+    """Names of the Celery settings that were set."""
+    driver: Driver | None = None
+    """In a worker's main process, from `worker_init` on."""
+
+    def same(self, other: Installation) -> bool:
+        """Whether another call asked for the same."""
+        return (self.settings, self.critical_queues, self.gate) == (other.settings, other.critical_queues, other.gate)
+
+
+def install(app: Any, *, critical_queues: Iterable[str] = ("critical",), gate: str = "take", **settings: Any) -> Any:
+    """See `throttle.install`."""
+    if gate not in GATES:
+        message = f"gate={gate!r}: allowed is {' or '.join(GATES)}"
+        raise ConfigurationError(message)
+    if isinstance(critical_queues, str):
+        message = (
+            f"critical_queues={critical_queues!r}: allowed is a sequence of queue names, such as ({critical_queues!r},)"
+        )
+        raise ConfigurationError(message)
+    made = Installation(load_settings(**settings), tuple(critical_queues), gate)
+    before = getattr(app, "throttle", None)
+    if before is not None:
+        if not before.same(made):
+            message = (
+                f"install was called before on app {app.main!r} with other arguments; allowed is one call for an app"
+            )
+            raise ConfigurationError(message)
+        return app
+    internals.check()
+    app.throttle = made
+    app.steps["consumer"].add(Brake)
+    app.on_after_configure.connect(_configured, weak=False)
+    if app.configured:
+        configure(app)
+    signals.connect()
+    return app
+
+
+def _configured(sender: Any, **_: Any) -> None:
+    configure(sender)
+
+
+def configure(app: Any) -> None:
+    """Set what the app leaves at its defaults, and the transport. Runs each time that Celery loads it."""
+    made, conf = app.throttle, app.conf
+    for name, value in DEFAULTS.items():
+        if not _chosen(conf, name) and conf[name] != value:
+            conf[name] = value
+            made.changed.append(name)
+    rule = made.settings.rule()._asdict()
+    conf.broker_transport_options = {
+        **conf.broker_transport_options,
+        OPTION: {"fleet": made.settings.fleet, **rule},
+    }
+    conf.broker_transport = f"throttle.worker.take:{_transport(conf)}"
+
+
+def check(app: Any) -> None:
+    """Refuse an app whose configuration would lose tasks; raises `ConfigurationError`."""
+    off = [name for name in LATE if not app.conf[name]]
+    if off:
+        message = (
+            f"{' and '.join(off)} switched off: messages would be lost with their pod; allowed is on, for both "
+            f"{' and '.join(LATE)} (a single task may have acks_late=False)"
+        )
+        raise ConfigurationError(message)
+
+
+def early_tasks(app: Any) -> list[str]:
+    """Names of tasks of the app that are acknowledged before they run."""
+    return sorted(name for name, task in app.tasks.items() if not name.startswith("celery.") and not task.acks_late)
+
+
+def _chosen(conf: Any, name: str) -> bool:
+    """Whether the app sets this itself, under its own name, an old one or a prefixed one."""
+    return conf.value_set_for(name)
+
+
+def _transport(conf: Any) -> str:
+    url = str(conf.broker_write_url or conf.broker_url or "")
+    return "SentinelTransport" if url.startswith("sentinel") else "Transport"

@@ -1,0 +1,132 @@
+# pyright: basic
+"""Every name of Celery, kombu and redis-py that the worker side stands on and that nobody promises to keep.
+
+One list, with the reason for each. `check` runs at `install` and refuses a version in which one has moved, with a line
+that names it; `tests/worker/test_internals.py` fails on the same day, and asserts what a name alone cannot tell.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import celery
+import kombu
+
+from throttle.errors import ConfigurationError
+
+OLDEST = (5, 7)
+
+
+class Internal(NamedTuple):
+    """One name, where it lives, what it must look like and what we do with it."""
+
+    module: str
+    name: str
+    parameters: tuple[str, ...] | None
+    """Of a function that we replace or call; None for what is no function."""
+    why: str
+
+
+INTERNALS = (
+    # kombu: the channel
+    Internal("kombu.transport.redis", "Channel._brpop_start", ("self", "timeout"), "replaced: sends TAKE"),
+    Internal("kombu.transport.redis", "Channel._brpop_read", ("self", "options"), "replaced: reads TAKE or the bell"),
+    Internal("kombu.transport.redis", "Channel._put", ("self", "queue", "message", "kwargs"), "replaced: PUT"),
+    Internal("kombu.transport.redis", "Channel._deliver_fanout_message", ("self", "message", "exchange"), "extended"),
+    Internal("kombu.transport.redis", "Channel._update_queue_cycle", ("self",), "extended: the queues have changed"),
+    Internal("kombu.transport.redis", "Channel._q_for_pri", ("self", "queue", "pri"), "called: key of a queue"),
+    Internal("kombu.transport.redis", "Channel._flush_brpop_reauth", ("self",), "called when the connection is idle"),
+    Internal("kombu.transport.redis", "Channel._in_poll", None, "set: the connection awaits an answer"),
+    Internal("kombu.transport.redis", "Channel._brpop_sent_at", None, "set: kombu drops a connection that is overdue"),
+    Internal("kombu.transport.redis", "Channel.pool", None, "read: connections with all of the broker's options"),
+    Internal("kombu.transport.redis", "Channel.from_transport_options", None, "extended: carries the fleet"),
+    Internal("kombu.transport.redis", "SentinelChannel", None, "subclassed"),
+    Internal("kombu.transport.virtual.base", "Channel._get_message_priority", ("self", "message", "reverse"), "called"),
+    Internal("kombu.transport.virtual.base", "Channel.do_restore", None, "set: kombu restores nothing of its own"),
+    Internal("kombu.transport.virtual.base", "Transport._deliver", ("self", "message", "queue"), "called"),
+    Internal("kombu.transport.virtual.base", "Transport._callbacks", None, "read: the queues that are consumed"),
+    # kombu, the credit it gives
+    Internal("kombu.transport.virtual.base", "QoS.can_consume", ("self",), "extended: answers are always read"),
+    Internal("kombu.transport.virtual.base", "QoS.append", ("self", "message", "delivery_tag"), "called: count only"),
+    Internal("kombu.transport.virtual.base", "QoS.ack", ("self", "delivery_tag"), "called: forget only"),
+    Internal("kombu.transport.virtual.base", "QoS._delivered", None, "read: what is counted"),
+    Internal("kombu.transport.redis", "QoS.reject", ("self", "delivery_tag", "requeue"), "replaced"),
+    Internal("kombu.transport.redis", "QoS.restore_visible", ("self", "start", "num", "interval"), "replaced"),
+    Internal("kombu.transport.redis", "QoS.restore_unacked", ("self", "client"), "replaced"),
+    # kombu: the poller and the hub
+    Internal("kombu.transport.redis", "MultiChannelPoller.on_poll_start", ("self",), "wrapped on gevent and solo"),
+    Internal("kombu.transport.redis", "MultiChannelPoller._update_brpop_polling", ("self",), "relies on can_consume"),
+    Internal("kombu.asynchronous.hub", "Hub.call_soon", ("self", "callback", "args"), "called: wakes the loop"),
+    # Celery: the consumer
+    Internal("celery.worker.consumer.consumer", "Consumer.call_soon_ack", ("self", "p", "args", "kwargs"), "wrapped"),
+    Internal("celery.worker.consumer.consumer", "Consumer.on_unknown_message", ("self", "body", "message"), "wrapped"),
+    Internal(
+        "celery.worker.consumer.consumer", "Consumer.on_unknown_task", ("self", "body", "message", "exc"), "wrapped"
+    ),
+    Internal(
+        "celery.worker.consumer.consumer", "Consumer.on_invalid_task", ("self", "body", "message", "exc"), "wrapped"
+    ),
+    Internal("celery.worker.consumer.consumer", "Consumer.on_decode_error", ("self", "message", "exc"), "wrapped"),
+    Internal("celery.worker.consumer.consumer", "Consumer.Blueprint", None, "state RUN in stop: a lost connection"),
+    Internal("celery.worker.state", "reserved_requests", None, "read: what the pool has to do"),
+    Internal("celery.worker.state", "should_stop", None, "set: ends the worker"),
+    # Celery, the request
+    Internal("celery.worker.request", "Request.on_accepted", ("self", "pid", "time_accepted"), "wrapped: it runs"),
+    Internal("celery.worker.request", "Request.on_success", ("self", "failed__retval__runtime", "kwargs"), "wrapped"),
+    Internal(
+        "celery.worker.request", "Request.on_failure", ("self", "exc_info", "send_failed_event", "return_ok"), "wrapped"
+    ),
+    Internal("celery.worker.request", "Request.on_timeout", ("self", "soft", "timeout"), "wrapped: a crash"),
+    Internal("celery.worker.request", "Request._eta", None, "cleared once due: Redis has kept the message"),
+    Internal("celery.worker.request", "Request._apply_result", None, "read: the pool has it"),
+)
+
+
+def find(internal: Internal) -> Any:
+    """The thing itself; AttributeError or ImportError when it has moved."""
+    found: Any = import_module(internal.module)
+    for part in internal.name.split("."):
+        if part in getattr(found, "__annotations__", {}) or _set_in_init(found, part):
+            return None
+        found = getattr(found, part)
+    return found
+
+
+def moved() -> list[str]:
+    """What is not where it was, in words."""
+    faults: list[str] = []
+    for internal in INTERNALS:
+        where = f"{internal.module}.{internal.name}"
+        try:
+            found = find(internal)
+        except (ImportError, AttributeError):
+            faults.append(f"{where} is gone")
+            continue
+        if internal.parameters is not None:
+            parameters = tuple(inspect.signature(found).parameters)
+            if parameters != internal.parameters:
+                faults.append(f"{where} has the parameters {', '.join(parameters)}")
+    return faults
+
+
+def check() -> None:
+    """Refuse versions of Celery and kombu that the take does not fit; raises `ConfigurationError`, one line."""
+    for package in (celery, kombu):
+        if package.VERSION[:2] < OLDEST:
+            message = f"{package.__name__} {package.__version__} is too old; allowed is 5.7 or newer"
+            raise ConfigurationError(message)
+    if faults := moved():
+        message = (
+            f'gate="take" does not fit celery {celery.__version__} with kombu {kombu.__version__}: {faults[0]}; '
+            "allowed are versions that it was tried with (celery 5.7, kombu 5.7)"
+        )
+        raise ConfigurationError(message)
+
+
+def _set_in_init(owner: Any, name: str) -> bool:
+    """Whether instances get this attribute, which the class itself does not have."""
+    return (
+        inspect.isclass(owner) and not hasattr(owner, name) and f"self.{name} = " in inspect.getsource(owner.__init__)
+    )

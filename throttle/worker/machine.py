@@ -1,0 +1,302 @@
+r"""Every decision of a worker, as one pure function: `step(state, event) -> (state, commands)`.
+
+No clock, no thread, no connection, no chance: what a worker does under any order of answers, losses and signals can be
+tried in microseconds, and is (`tests/worker/test_machine.py`). The driver runs the commands in their order and feeds
+what came of them back as events.
+
+The channel
+===========
+======  ==================  ===========================================================================
+phase   event               then
+======  ==================  ===========================================================================
+\\      polled              may take: TAKE, phase take
+take    a message           may still take: deliver it; else back to the head of its queue
+take    nothing             stale: TAKE again; credit: wait for the bell, phase bell
+take    LOST                ask by BEAT whether we are a member
+bell    rung (or timeout)   credit: TAKE, phase take
+any     connection cut      nothing is under way; the next TAKE asks under the same id
+======  ==================  ===========================================================================
+
+A take id is asked until an answer was seen and never used again, whatever incarnation asks: TAKE is idempotent on it,
+so an answer that was lost on the way leaves no message behind.
+
+A critical message must not wait behind a long task while another pod is idle. So the critical queues are offered only
+while a place of the pool is free; when one becomes free during the wait for the bell, the worker registers anew.
+
+The ends
+========
+==========================  ===================================================================
+Celery says                 then
+==========================  ===================================================================
+ack                         ACK; while its task runs (`acks_late=False`) EMPTY, and ACK at its end
+reject, requeue             a crash: head, counted; `Reject(requeue=True)`: tail; never ran: head
+reject, ack of what nobody  dead letter, with the reason
+can run
+nothing, for three beats    it has forgotten the message: head, counted
+==========================  ===================================================================
+
+An end that does not get through is *owed*, and so are those that follow: all are sent again after the next beat or
+join, so that a Redis which is away is not asked once for each. Until then the take belongs to what JOIN tells the fleet
+that we run, and a Redis that lost its data holds it again. kombu's credit is given back after the end was sent, or a
+TAKE could overtake an ACK that keeps the slot for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from throttle.scripts import Empty, Take
+from throttle.worker import vocabulary as v
+from throttle.worker.state import End, Held, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FORGOTTEN_BEATS = 3
+"""After so many beats without a trace of it in Celery, a take goes back to its queue."""
+
+Outcome = tuple[State, "Sequence[v.Command]"]
+
+
+def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR0912 - one line for each event
+    """The state after `event`, and what to do about it, in this order."""
+    match event:
+        case v.Polled(places):
+            return _ask(state, places=places) if not state.phase and state.may_take else (state, ())
+        case v.Answered():
+            return _answered(state, event)
+        case v.Rung() | v.Unknown():
+            return _ask_again(state, event)
+        case v.Cut():
+            return replace(state, phase=""), ()
+        case v.Reopened(kept):
+            return _reopened(state, kept)
+        case v.Poked():
+            return _poked(state)
+        case v.PlaceFreed():
+            return (state, ()) if state.offered else _poked(state)
+        case v.BeatDue(boot):
+            return _beat_due(state, boot)
+        case v.Beaten():
+            return _beaten(state, event)
+        case v.Joined():
+            return _joined(state, event)
+        case v.Clashed(clash):
+            lives = state.rival and state.rival.other == clash.other and state.rival.beat_ms < clash.beat_ms
+            return replace(state, rival=clash), (v.Refuse(clash.other),) if lives else ()
+        case v.DrainAsked():
+            member = state.membership in ("living", "suspect")
+            return replace(state, drain=True), (v.SendDrain(state.member),) if member else ()
+        case v.LeaveAsked():
+            gone = state.membership == "left" or not state.member
+            return replace(state, membership="left", phase=""), () if gone else (v.Leave(state.member),)
+        case v.Missing(ids):
+            return _missing(state, ids)
+        case _:
+            return _of_a_take(state, event)
+
+
+def _of_a_take(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 - one line for each event
+    """Events that concern one take; those that concern none that we know are late, and nothing follows."""
+    held = state.held.get(event.id) if isinstance(event, _TAKE_EVENTS) else None
+    if held is None or state.membership == "left":
+        return state, ()
+    ends = held.stage != "ending"
+    match event:
+        case v.Started():
+            return _note(state, held._replace(stage="running") if held.stage == "delivered" else held), ()
+        case v.Crashed():
+            return _note(state, held._replace(crashed=True)), ()
+        case v.Condemned(_, reason):
+            return _note(state, held._replace(condemned=reason)), ()
+        case v.Acked(_, busy, follows):
+            return _acked(state, held, busy=busy, follows=follows)
+        case v.Rejected(_, requeue) if ends and held.stage != "emptied":
+            return _end(state, held, _rejection(held) if requeue else _dead(held))
+        case v.Finished(_, follows) if held.stage == "emptied":
+            return _end(state, held, End("ack"), follows=follows)
+        case v.Parked(_, due_ms) if ends:
+            return _end(state, held, End("park", due_ms=due_ms))
+        case v.Settled(number, mine) if held.stage == "ending":
+            rest = {key: value for key, value in state.held.items() if key != number}
+            return replace(state, held=rest), () if mine else (v.Disown(held.take),)
+        case v.Unsettled():
+            return replace(_note(state, held._replace(owed=True)), reachable=False), ()
+        case _:
+            return state, ()
+
+
+_TAKE_EVENTS = (
+    v.Started, v.Crashed, v.Condemned, v.Acked, v.Rejected, v.Finished, v.Parked, v.Settled, v.Unsettled,
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------- the channel
+
+
+def _ask(state: State, *, places: bool) -> Outcome:
+    asked = replace(state, phase="take", asked=state.member, offered=places, poked=False)
+    return asked, (v.SendTake(state.member, state.next_id, places),)
+
+
+def _ask_again(state: State, event: v.Rung | v.Unknown) -> Outcome:
+    if state.phase != ("bell" if isinstance(event, v.Rung) else "take"):
+        return state, ()
+    idle = replace(state, phase="")
+    return _ask(idle, places=event.places) if state.may_take and event.credit else (idle, ())
+
+
+def _answered(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - one line for each answer
+    if state.phase != "take":
+        return state, ()
+    answer, idle = event.answer, replace(state, phase="")
+    if isinstance(answer, Take):
+        held = Held(answer, state.asked)
+        took = _note(replace(idle, next_id=answer.id + 1), held)
+        if state.may_take and state.asked == state.member:
+            return took, (v.Deliver(answer, state.asked),)
+        return _end(took, held, End("back"))
+    if isinstance(answer, Empty):
+        if not (state.may_take and event.credit):
+            return idle, ()
+        if state.poked or state.asked != state.member or (event.places and not state.offered):
+            return _ask(idle, places=event.places)
+        return replace(state, phase="bell"), (v.SendBell(state.member),)
+    if state.membership == "living" and state.asked == state.member:
+        return replace(idle, membership="suspect"), (v.SendBeat(state.member),)
+    return idle, ()
+
+
+def _poked(state: State) -> Outcome:
+    if not state.phase:
+        return state, ()
+    return replace(state, poked=True), (v.Poke(state.asked),) if state.phase == "bell" else ()
+
+
+def _reopened(state: State, kept: frozenset[int]) -> Outcome:
+    """A new connection: join again (Redis may have lost or rolled back its data), then return what Celery dropped."""
+    if state.membership == "left":
+        return state, ()
+    commands: list[v.Command] = []
+    state = replace(state, phase="", membership="out")
+    for held in sorted(state.held.values(), key=lambda h: h.take.seq, reverse=True):
+        if held.take.id in kept or held.stage == "ending":
+            continue
+        end = End("ack") if held.stage == "emptied" else End("back")
+        state = _note(state, held._replace(stage="ending", end=end))
+        commands.append(_send(state.held[held.take.id]))
+    return state, (_join(state), *commands) if state.member else commands
+
+
+# ---------------------------------------------------------------- the membership
+
+
+def _beat_due(state: State, boot: str) -> Outcome:
+    if state.membership == "left":
+        return state, ()
+    if state.membership == "out":
+        state = state if state.member else _incarnate(state, boot)
+        return state, (_join(state),)
+    return state, (v.SendBeat(state.member),)
+
+
+def _beaten(state: State, event: v.Beaten) -> Outcome:
+    if event.member != state.member or state.membership == "left":
+        return state, ()
+    match event.standing:
+        case "lost":
+            state = _incarnate(replace(state, membership="out"), event.boot)
+            return state, (_join(state),)
+        case "living":
+            woken = (v.Kick(),) if state.membership == "suspect" else ()
+            again = (v.SendDrain(state.member),) if state.drain else ()
+            state, owed = _owed(replace(state, membership="living"))
+            return state, (*again, *owed, *woken)
+        case "draining":
+            return _owed(replace(state, membership="living", drain=True))
+        case _:
+            assert_never(event.standing)
+
+
+def _joined(state: State, event: v.Joined) -> Outcome:
+    if event.member != state.member or state.membership == "left":
+        return state, ()
+    held = state.held
+    if state.epoch not in ("", event.epoch):  # Redis lost its data and holds for this member again what it runs
+        held = {number: h._replace(owner=event.member) for number, h in held.items()}
+    state, owed = _owed(replace(state, membership="living", epoch=event.epoch, held=held, rival=None))
+    state, poke = _poked(state)
+    return state, (*owed, *poke, v.Kick())
+
+
+def _incarnate(state: State, boot: str) -> State:
+    return replace(state, member=f"{state.pod}#{boot}", rival=None)
+
+
+def _join(state: State) -> v.Join:
+    running = tuple(h.take for h in state.held.values())
+    emptied = frozenset(n for n, h in state.held.items() if h.stage == "emptied")
+    return v.Join(state.member, state.drain, state.epoch, state.next_id, running, emptied)
+
+
+# ---------------------------------------------------------------- the ends
+
+
+def _acked(state: State, held: Held, *, busy: bool, follows: bool) -> Outcome:
+    if held.stage not in ("delivered", "running"):
+        return state, ()
+    if held.condemned:
+        return _end(state, held, _dead(held))
+    if busy:
+        emptied = held._replace(stage="emptied", owed=not state.reachable)
+        return _note(state, emptied), (v.SendEmpty(held.owner, held.take.id),) if state.reachable else ()
+    return _end(state, held, End("ack"), follows=follows)
+
+
+def _rejection(held: Held) -> End:
+    if held.crashed:
+        return End("back", "head", 1, reason="crashed")
+    return End("back", "tail" if held.stage == "running" else "head")
+
+
+def _dead(held: Held) -> End:
+    return End("back", "dead", reason=held.condemned or "rejected")
+
+
+def _end(state: State, held: Held, end: End, *, follows: bool = False) -> Outcome:
+    ending = held._replace(stage="ending", end=end)
+    if not state.reachable:
+        return _note(state, ending._replace(owed=True)), (v.Credit(held.take.id),)
+    keep = end.how == "ack" and follows and not state.phase and state.may_take
+    return _note(state, ending), (_send(ending, keep=keep), v.Credit(held.take.id))
+
+
+def _send(held: Held, *, keep: bool = False) -> v.Command:
+    if held.end is None:
+        return v.SendEmpty(held.owner, held.take.id)
+    return v.SendEnd(held.owner, held.take.id, held.end, keep)
+
+
+def _owed(state: State) -> tuple[State, list[v.Command]]:
+    """Send again what did not get through."""
+    owed = [h._replace(owed=False) for h in state.held.values() if h.owed]
+    return replace(_note(state, *owed), reachable=True), [_send(h) for h in owed]
+
+
+def _missing(state: State, ids: Iterable[int]) -> Outcome:
+    commands: list[v.Command] = []
+    for number in ids:
+        held = state.held.get(number)
+        if held is None or held.stage not in ("delivered", "running"):
+            continue
+        held = held._replace(missed=held.missed + 1)
+        state = _note(state, held)
+        if held.missed >= FORGOTTEN_BEATS:
+            state, ended = _end(state, held, End("back", "head", 1, reason="forgotten"))
+            commands += ended
+    return state, commands
+
+
+def _note(state: State, *takes: Held) -> State:
+    return replace(state, held={**state.held, **{h.take.id: h for h in takes}}) if takes else state

@@ -1,0 +1,175 @@
+# pyright: basic
+"""The handlers of Celery's signals: what happens when a worker starts, before each task, and when it ends.
+
+==================  ==================================================================================================
+`worker_init`       checks the settings, reaches Redis, joins the fleet under the pod's name, starts the heartbeat
+`worker_ready`      says in one line what this worker is
+`task_prerun`       verifies that the task holds its take, in the process that runs it
+`worker_shutdown`   leaves the fleet
+==================  ==================================================================================================
+
+`task_prerun` cannot stop a task: Celery logs what a handler raises and goes on. It is the check on the brake and not
+the brake. A task that runs without its take (because this pod was taken for dead and the message was given to another)
+is counted in the fleet's `stats`, field `violations`.
+
+A start that is refused ends with one line on standard error and exit code 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import redis
+from celery import signals
+from kombu.exceptions import KombuError
+
+from throttle.errors import HeadroomError, NameClash, RedisUnreachable
+from throttle.worker import installing
+from throttle.worker.connecting import connect as connect_to_fleet
+from throttle.worker.connecting import reach
+from throttle.worker.driver import Driver, clash_line
+from throttle.worker.take import MARK
+
+if TYPE_CHECKING:
+    from throttle.scripts import Operations
+
+logger = logging.getLogger(__name__)
+
+VIOLATIONS = "violations"
+"""Field of the fleet's `stats`: tasks that ran without holding their take."""
+RETRY_S = 0.2
+
+
+def connect() -> None:
+    """Connect the handlers; each looks whether the app that a signal concerns is throttled. Safe to repeat."""
+    signals.worker_init.connect(worker_init)
+    signals.worker_ready.connect(worker_ready)
+    signals.task_prerun.connect(task_prerun)
+    signals.worker_shutdown.connect(worker_shutdown)
+
+
+def worker_init(sender: Any, **_: Any) -> None:
+    """Join the fleet and start the heartbeat, or refuse to start."""
+    made = _installation(sender.app)
+    if made is None:
+        return
+    try:
+        installing.check(sender.app)
+        driver = Driver(reach(sender.app, made.settings), made.settings)
+        driver.read_clock()
+        join(driver)
+    except HeadroomError as error:
+        raise SystemExit(f"headroom: {error}") from None
+    made.driver = driver
+    driver.heartbeat.start()
+    consume_critical(sender.app, made.critical_queues)
+
+
+def join(driver: Driver) -> None:
+    """The first JOIN, repeated while an older incarnation may be a dead container whose last beat is still fresh.
+
+    Raises:
+        NameClash: the older incarnation beats; or it was still there when `startup_s` was over.
+        RedisUnreachable: Redis went away in the meantime.
+    """
+    settings = driver.settings
+    give_up_s = time.monotonic() + settings.startup_s + settings.beat_s
+    while not driver.refused and time.monotonic() < give_up_s:
+        try:
+            if driver.beat():
+                return
+        except (redis.RedisError, OSError) as error:
+            if time.monotonic() + RETRY_S > give_up_s:
+                message = f"Redis went away while pod {settings.pod!r} joined fleet {settings.fleet!r}: {error}"
+                raise RedisUnreachable(message) from None
+        time.sleep(RETRY_S)
+    rival = driver.state.rival
+    raise NameClash(clash_line(settings, driver.refused or (rival.other if rival else "unknown")))
+
+
+def consume_critical(app: Any, names: tuple[str, ...]) -> None:
+    """Add the critical queues to what this worker consumes; a queue that the app does not declare is made."""
+    queues = app.amqp.queues
+    for name in names:
+        if name not in queues.consume_from:
+            queues.select_add(queues[name] if name in queues or queues.create_missing else queues.new_missing(name))
+
+
+def worker_ready(sender: Any, **_: Any) -> None:
+    """Say what this worker is, what `install` set for it, and which tasks are acknowledged early."""
+    app = sender.app
+    made = _installation(app)
+    if made is None or made.driver is None:
+        return
+    settings = made.settings
+    logger.info(
+        "headroom: pod %s in fleet %s takes from %s (critical: %s), ratio %g, ttl %g s; set by install: %s",
+        settings.pod,
+        settings.fleet,
+        ", ".join(sorted(app.amqp.queues.consume_from)),
+        ", ".join(made.critical_queues) or "none",
+        settings.ratio,
+        settings.ttl_s,
+        ", ".join(made.changed) or "nothing",
+    )
+    early = installing.early_tasks(app)
+    if early:
+        logger.warning(
+            "headroom: acknowledged before they run, so lost with their pod (acks_late=False): %s", ", ".join(early)
+        )
+
+
+def worker_shutdown(sender: Any, **_: Any) -> None:
+    """Leave the fleet, if the bootstep has not done so (a worker that never got as far as consuming)."""
+    made = _installation(sender.app)
+    if made is not None and made.driver is not None:
+        made.driver.leave()
+
+
+def task_prerun(task: Any = None, **_: Any) -> None:
+    """Verify that the running task holds its take; count a violation when it does not. Never raises.
+
+    One round trip, in the process of the task. While Redis does not answer, nothing can be told and nothing is counted.
+    """
+    made = _installation(task.app)
+    request = task.request
+    if made is None or request.is_eager or request.called_directly:
+        return
+    mark = (request.properties or {}).get(MARK) or {}
+    if "broadcast" in mark:
+        return
+    try:
+        operations = _operations(task.app, made)
+        if "take" in mark and operations.holds(str(mark["member"]), int(mark["take"])):
+            return
+        operations.client.hincrby(operations.keys.stats(), VIOLATIONS, 1)
+        operations.client.pexpire(operations.keys.stats(), STATS_MS)
+    except (redis.RedisError, KombuError, OSError) as error:
+        logger.debug("cannot verify the take of %s: %s", request.id, error)
+        return
+    logger.warning("task %s[%s] runs without holding its take: %s", task.name, request.id, mark or "it was not taken")
+
+
+STATS_MS = 7 * 24 * 3600 * 1000
+_children: dict[int, Operations] = {}
+_children_lock = threading.Lock()
+
+
+def _operations(app: Any, made: installing.Installation) -> Operations:
+    """The driver's, in its own process; one of the child's own in a child of the prefork pool."""
+    if made.driver is not None and made.driver.pid == os.getpid():
+        return made.driver.operations
+    with _children_lock:
+        found = _children.get(os.getpid())
+        if found is None:
+            _children.clear()
+            found = _children[os.getpid()] = connect_to_fleet(app, made.settings)
+        return found
+
+
+def _installation(app: Any) -> installing.Installation | None:
+    return getattr(app, "throttle", None)

@@ -1,0 +1,86 @@
+"""What a worker knows: its membership, what is under way on its channel, and each take from its answer to its end.
+
+Plain values, replaced and never changed, so that a failing test prints as the story of what happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from throttle.scripts import Clash, Take, Where
+
+Membership = Literal["out", "living", "suspect", "left"]
+"""out: not a member (yet, or any more), a JOIN is due. suspect: TAKE was answered LOST, a BEAT is to tell why.
+left: over."""
+
+Phase = Literal["", "take", "bell"]
+"""What is under way on the channel's connection: nothing, a TAKE, or the wait for the bell."""
+
+Stage = Literal["delivered", "running", "emptied", "ending"]
+"""Of a take: with Celery but in no process yet; accepted by the pool; acknowledged early, its work goes on; its end is
+known and was sent, or is owed until Redis answers again."""
+
+
+class End(NamedTuple):
+    """How a take ends."""
+
+    how: Literal["ack", "back", "park"]
+    where: Where = "head"
+    deliveries: int = 0
+    """How many to add to the message's count: 1 where running it may have been what killed it."""
+    reason: str = ""
+    due_ms: int = 0
+    """For a parked message: server time."""
+
+
+class Held(NamedTuple):
+    """One take from its answer until Redis confirmed its end."""
+
+    take: Take
+    owner: str
+    """The member that holds it in Redis."""
+    stage: Stage = "delivered"
+    end: End | None = None
+    owed: bool = False
+    """Its last command did not get through and is to be repeated."""
+    crashed: bool = False
+    """What ran it ended otherwise than by its own will: a child lost, a time limit."""
+    condemned: str = ""
+    """Why it is a dead letter, however Celery ends it."""
+    missed: int = 0
+    """Beats for which Celery has not known it."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that this process knows about its membership, its channel and its takes. Replaced, never changed."""
+
+    pod: str
+    membership: Membership = "out"
+    member: str = ""
+    epoch: str = ""
+    drain: bool = False
+    """Take nothing more: the worker ends, or somebody drained it from outside."""
+    phase: Phase = ""
+    asked: str = ""
+    """The member that the TAKE or the bell under way belongs to."""
+    offered: bool = False
+    """Whether that TAKE offered the critical queues: a place was free then."""
+    poked: bool = False
+    """Something changed since that TAKE was sent, so its "nothing" is stale."""
+    next_id: int = 1
+    """Take id: the same until an answer was seen, never a second time after, whatever incarnation asks."""
+    held: Mapping[int, Held] = field(default_factory=dict[int, Held])
+    rival: Clash | None = None
+    """The incarnation that was found in our place."""
+    reachable: bool = True
+    """False from a command that did not get through until a beat or join does."""
+
+    @property
+    def may_take(self) -> bool:
+        """Whether the fleet may be asked for work."""
+        return self.membership == "living" and not self.drain

@@ -1,0 +1,316 @@
+# pyright: basic
+"""kombu's Redis transport, with TAKE and the bell in place of BRPOP on the queues, and PUT in place of LPUSH.
+
+A channel is one of two things. A *plain* one belongs to a producer, to Flower, to remote control: it publishes with
+PUT, which rings a waiting pod, and is kombu's own in all else; it needs no membership. A *taking* one has a driver
+attached by the worker's bootstep: what it consumes is taken, and acknowledgements and rejections go to the driver.
+kombu's `unacked` is not written then: `held:<member>` is the only truth, and nothing else may redeliver.
+
+Broadcast messages are not taken. They come by publish/subscribe, belong to nobody, and are only counted by kombu.
+
+What goes kombu's own way although a queue takes it: replies and remote control (`*.pidbox`), queues with an expiry
+(kombu renews it with each message), and batches. Nobody is rung for them; a waiting pod looks once a second.
+"""
+
+from __future__ import annotations
+
+import time
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Protocol
+
+import redis
+from kombu.transport import redis as kombu_redis
+from kombu.transport import virtual
+from kombu.utils.json import dumps, loads
+from redis.exceptions import NoScriptError
+
+from throttle.keys import Keys
+from throttle.scripts import Operations, Rule
+from throttle.worker import vocabulary as v
+
+if TYPE_CHECKING:
+    from throttle.scripts import Argument
+    from throttle.worker.driver import Driver
+
+OPTION = "headroom"
+"""Name of the transport option that carries the fleet and its rule to each channel."""
+
+MARK = "headroom"
+"""Name of the message property by which the task's side finds its take: fleet, member and take id."""
+
+DUE_SOON_MS = 500
+"""What is due within this is left to Celery's own timer: Redis brings a parked message back when somebody looks, which
+may be a second later."""
+
+
+def take_id(delivery_tag: Any) -> int | None:
+    """The take id in a delivery tag, or None when it is a tag of kombu's (a UUID): a broadcast, a plain channel."""
+    tag = str(delivery_tag)
+    return int(tag) if tag.isdecimal() and len(tag) < 20 else None  # noqa: PLR2004 - a UUID has 32 digits
+
+
+class Worker(Protocol):
+    """What a taking channel asks about its worker."""
+
+    def places(self) -> bool:
+        """Whether a process (thread, greenlet) of the pool is free."""
+        ...
+
+    def runs(self, take_id: int) -> bool:
+        """Whether the task of a take is with the pool."""
+        ...
+
+    def due_ms(self, eta: Any) -> int | None:
+        """The time in a message's `eta` header, in ms since the epoch; None when it has none."""
+        ...
+
+
+class QoS(kombu_redis.QoS):
+    """Counts the credit as kombu does; what happens to a message is the driver's."""
+
+    channel: TakingChannel
+    _delivered: dict[str, Any]
+
+    def can_consume(self) -> bool:
+        """Credit for one more; an answer under way is always read, since it may hold a message."""
+        return self.channel.waits or super().can_consume()
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Count a delivered message. A taken one is held already."""
+        if self.channel.driver is None:
+            super().append(message, delivery_tag)
+        else:
+            self.channel.delivered = True
+            virtual.QoS.append(self, message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge."""
+        channel, driver, number = self.channel, self.channel.driver, take_id(delivery_tag)
+        if driver is None:
+            super().ack(delivery_tag)
+        elif number is None:
+            self.forget(delivery_tag)
+        else:
+            driver.feed(v.Acked(number, channel.worker.runs(number), channel.consumes))
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001, FBT002 - kombu's signature
+        """Reject: back to the queue, or to the dead letters."""
+        driver, number = self.channel.driver, take_id(delivery_tag)
+        if driver is None:
+            super().reject(delivery_tag, requeue)
+        elif number is None:
+            self.forget(delivery_tag)
+        else:
+            driver.feed(v.Rejected(number, requeue))
+
+    def forget(self, delivery_tag: str) -> None:
+        """Give the credit of a message back, once."""
+        if delivery_tag in self._delivered:
+            virtual.QoS.ack(self, delivery_tag)
+
+    def restore_visible(self, *args: Any, **options: Any) -> None:
+        """Do nothing on a taking channel: redelivery follows the life of the member, not time."""
+        if self.channel.driver is None:
+            super().restore_visible(*args, **options)
+
+    def restore_unacked(self, client: Any = None) -> None:
+        """Only forget on a taking channel: LEAVE, or whoever notices our death, returns what is held."""
+        if self.channel.driver is None:
+            super().restore_unacked(client)
+        else:
+            self._delivered.clear()
+
+
+class TakingChannel(kombu_redis.Channel):
+    """A channel that publishes with PUT and, once a driver is attached, consumes with TAKE."""
+
+    QoS = QoS
+    qos: QoS
+    from_transport_options = (*kombu_redis.Channel.from_transport_options, OPTION)
+
+    headroom: dict[str, Any] = {}  # noqa: RUF012 - kombu sets transport options as attributes over class defaults
+    driver: Driver | None = None
+    critical: frozenset[str] = frozenset()
+    delivered = False
+
+    def take_with(self, driver: Driver, critical: frozenset[str], worker: Worker) -> None:
+        """Become a taking channel; `critical` are the names of the queues of the critical lane."""
+        self.critical, self.worker = critical, worker
+        self._sources: dict[bytes, str] = {}
+        self.do_restore = False
+        self.driver = driver
+
+    # -- publishing
+
+    def operations(self) -> Operations:
+        """The fleet's operations over this channel's own connections."""
+        options = {
+            "fleet": "default",
+            "ratio": 0.8,
+            "ttl_ms": 30000,
+            "max_deliveries": 5,
+            "journal": 0,
+            **self.headroom,
+        }
+        keys = Keys(str(options.pop("fleet")), self.global_keyprefix)
+        return Operations(redis.Redis(connection_pool=self.pool), keys, Rule(**options))
+
+    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
+        if "_publish_batch" in options or queue in self._expires or queue.endswith(".pidbox"):
+            super()._put(queue, message, **options)
+            return
+        key = self._q_for_pri(queue, self._get_message_priority(message, reverse=False))
+        self.operations().put(self.global_keyprefix + key, dumps(message))
+
+    # -- the connection that takes
+
+    @property
+    def waits(self) -> bool:
+        """A TAKE or the wait for the bell is under way."""
+        return self.driver is not None and self.driver.state.phase != ""
+
+    @property
+    def consumes(self) -> bool:
+        """There are queues to take from."""
+        return not self.closed and bool(self.active_queues)
+
+    def under_way(self, phase: str) -> None:
+        """Tell kombu's poller whether an answer is awaited."""
+        self._in_poll = self.client.connection if phase else None
+
+    def send(self, *command: Argument) -> None:
+        """Write to the connection that kombu polls."""
+        self._brpop_sent_at = time.monotonic()
+        self.client.connection.send_command(*command)
+
+    def lanes(self) -> tuple[list[str], list[str]]:
+        """Full keys of the critical and the normal queues, each by priority and then in kombu's fair order."""
+        lanes: tuple[list[str], list[str]] = ([], [])
+        queues = self._queue_cycle.consume(len(self.active_queues))
+        for priority in self.priority_steps:
+            for queue in queues:
+                key = self.global_keyprefix + self._q_for_pri(queue, priority)
+                self._sources[key.encode()] = queue
+                lanes[0 if queue in self.critical else 1].append(key)
+        return lanes
+
+    def take_command(self, operations: Operations, command: v.SendTake) -> tuple[Argument, ...]:
+        """TAKE on the queues of this channel."""
+        critical, normal = self.lanes()
+        return operations.take_command(command.member, command.id, critical if command.critical else [], normal)
+
+    def has_credit(self) -> bool:
+        """Whether a message may be taken now: kombu's credit, and a queue to ask for."""
+        credit = virtual.QoS.can_consume(self.qos)
+        if not credit or not self.consumes:
+            return False
+        return self.worker.places() or any(queue not in self.critical for queue in self.active_queues)
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        driver = self.driver
+        if driver is None:
+            super()._brpop_start(timeout)
+            return
+        if self.waits:  # kombu asks although an answer is awaited: it knows that the connection was cut
+            driver.feed(v.Cut())
+        if self.has_credit():
+            driver.feed(v.Polled(self.worker.places()))
+
+    def _brpop_read(self, **options: Any) -> bool:
+        driver = self.driver
+        if driver is None or not self.waits:  # kombu's own question from before the driver came: mingle's replies
+            return super()._brpop_read(**options)
+        event = self._read(driver)
+        self.delivered = False
+        driver.feed(event)
+        self._flush_brpop_reauth()
+        if not self.delivered:
+            raise Empty
+        return True
+
+    def _read(self, driver: Driver) -> v.Event:
+        """The answer to what is under way, as an event."""
+        connection, state = self.client.connection, driver.state
+        try:
+            answer = self.client.parse_response(connection, "EVALSHA")  # right for BRPOP too: its content is not used
+        except NoScriptError:
+            driver.operations.load("take")
+            return v.Unknown(self.has_credit(), self.worker.places())
+        except (redis.RedisError, OSError) as error:
+            driver.feed(v.Cut())
+            connection.disconnect()
+            if isinstance(error, redis.ResponseError):  # e.g. READONLY after a fail-over: connect anew, do not crash
+                raise redis.ConnectionError(str(error)) from error
+            raise
+        if state.phase != "take":
+            return v.Rung(self.has_credit(), self.worker.places())
+        return v.Answered(driver.operations.parse_take(state.next_id, answer), self.has_credit(), self.worker.places())
+
+    # -- delivery
+
+    def deliver(self, delivery: v.Deliver) -> None:
+        """Hand a taken message to Celery; one that nobody can read goes to the dead letters, one not due is parked."""
+        driver, take = self.driver, delivery.take
+        assert driver is not None  # noqa: S101 - only a driver delivers
+        self._flush_brpop_reauth()
+        queue = self._sources.get(take.source)
+        if queue is None or queue not in self.connection._callbacks:  # consumed no more since TAKE was sent
+            driver.feed(v.Rejected(take.id, requeue=True))
+            return
+        self._queue_cycle.rotate(queue)
+        self.delivered = False
+        try:
+            message = loads(take.raw.decode())
+            due_ms = self.worker.due_ms((message.get("headers") or {}).get("eta"))
+            if due_ms is not None and due_ms > driver.server_ms() + DUE_SOON_MS:
+                driver.feed(v.Parked(take.id, due_ms))
+                return
+            properties = message["properties"]
+            properties["delivery_tag"] = str(take.id)
+            properties[MARK] = {"fleet": driver.settings.fleet, "member": delivery.owner, "take": take.id}
+            if take.deliveries:
+                properties["delivery_info"]["redelivered"] = True
+            self.connection._deliver(message, queue)
+        except Exception as error:
+            if self.delivered:  # it reached Celery: the error is Celery's, or the task's in the solo pool
+                raise
+            driver.feed(v.Condemned(take.id, f"undecodable: {error!r}"[:200]))
+            driver.feed(v.Rejected(take.id, requeue=False))
+        self.delivered = True
+
+    def _deliver_fanout_message(self, message: dict[str, Any], exchange: str) -> bool:
+        message["properties"][MARK] = {"broadcast": exchange}
+        return super()._deliver_fanout_message(message, exchange)
+
+    def give_credit(self, take_id: int) -> None:
+        """Let kombu forget a message, from any thread."""
+        if not self.closed:
+            self.qos.forget(str(take_id))
+
+    def carry_over(self, messages: dict[str, Any]) -> None:
+        """Count messages of an earlier connection whose tasks still run."""
+        for tag, message in messages.items():
+            virtual.QoS.append(self.qos, message, tag)
+
+    def _update_queue_cycle(self) -> None:
+        super()._update_queue_cycle()
+        if self.driver is not None:
+            self.driver.feed(v.Poked())
+
+
+class Transport(kombu_redis.Transport):
+    """`redis://`, `rediss://` and `socket://`."""
+
+    Channel = TakingChannel
+
+
+class SentinelChannel(TakingChannel, kombu_redis.SentinelChannel):
+    """The same through Redis Sentinel."""
+
+    from_transport_options = (*kombu_redis.SentinelChannel.from_transport_options, OPTION)
+
+
+class SentinelTransport(kombu_redis.SentinelTransport):
+    """`sentinel://`."""
+
+    Channel = SentinelChannel
