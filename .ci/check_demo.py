@@ -1,7 +1,7 @@
 """Checks the object that `./run demo --json` prints last; reads that one line from standard input.
 
-The demonstration judges what must never happen. Whether the fleet is also *at work* is judged here: one in which a single
-pod does everything breaks no rule. The limits are generous, for a slow machine; `benchmarks` has the real ones.
+The demonstration judges what must never happen. Whether the fleet is also *at work* is judged here: one in which a
+single pod does everything breaks no rule. The limits are generous, for a slow machine.
 """
 
 import json
