@@ -20,7 +20,6 @@ from kombu.entity import Exchange, Queue
 import throttle
 from app.origin import check_origin
 from app.settings import Settings, load_settings
-from tasks.jobs import MODULES
 from throttle.errors import ConfigurationError
 
 
@@ -30,6 +29,8 @@ def create(settings: Settings) -> Celery:
     Raises:
         ConfigurationError: a setting of the brake is not allowed.
     """
+    from tasks.jobs import MODULES  # noqa: PLC0415 - only once it is known whose package that is
+
     made = Celery("headroom", broker=settings.redis_url, backend=settings.results, include=MODULES)
     made.conf.update(
         headroom_jobs_folder=str(settings.jobs_folder) if settings.jobs_folder else None,

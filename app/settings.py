@@ -23,25 +23,25 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
-    redis_url: str = Field("redis://localhost:6379/0", pattern=ADDRESS, validation_alias="REDIS_URL")
+    redis_url: str = Field(default="redis://localhost:6379/0", pattern=ADDRESS, validation_alias="REDIS_URL")
     """Address of the broker, which also holds the fleet."""
 
-    task_queue: str = Field("task_queue", pattern=NAME, validation_alias="TASK_QUEUE")
+    task_queue: str = Field(default="task_queue", pattern=NAME, validation_alias="TASK_QUEUE")
     """The queue of normal work: what is sent without naming a queue goes here."""
 
-    critical_queue: str = Field("critical", pattern=NAME, validation_alias="CRITICAL_QUEUE")
+    critical_queue: str = Field(default="critical", pattern=NAME, validation_alias="CRITICAL_QUEUE")
     """The queue of critical work: it may use the pods that are kept free."""
 
-    result_backend: str = Field("", validation_alias="RESULT_BACKEND")
+    result_backend: str = Field(default="", validation_alias="RESULT_BACKEND")
     """Where results go: empty is the broker's Redis, ``disabled://`` keeps none."""
 
-    result_expires_s: int = Field(86400, ge=60, le=31_536_000, validation_alias="RESULT_EXPIRES")
+    result_expires_s: int = Field(default=86400, ge=60, le=31_536_000, validation_alias="RESULT_EXPIRES")
     """Seconds that a result is kept. Longer costs memory in Redis for every task."""
 
-    jobs_folder: Path | None = Field(None, validation_alias="JOBS_FOLDER")
+    jobs_folder: Path | None = Field(default=None, validation_alias="JOBS_FOLDER")
     """The one folder whose files the jobs may read and write. Without it they refuse every file."""
 
-    pulse_every_s: float = Field(10.0, ge=0, le=86400, validation_alias="PULSE_EVERY")
+    pulse_every_s: float = Field(default=10.0, ge=0, le=86400, validation_alias="PULSE_EVERY")
     """Seconds between two reports of the fleet by beat's task; 0 schedules none."""
 
     @field_validator("jobs_folder", mode="before")
@@ -82,7 +82,7 @@ def load_settings() -> Settings:
         ConfigurationError: a value is not allowed; one line, without any password in an address.
     """
     try:
-        settings = Settings()  # pyright: ignore[reportCallIssue] - every field has a default
+        settings = Settings()
     except ValidationError as error:
         first = error.errors()[0]
         variable = str(first["loc"][0])

@@ -1,0 +1,111 @@
+"""The application's settings: defaults, the environment, and one clear line for what is not allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.origin import check_origin
+from app.settings import ALLOWED, Settings, load_settings, variables, without_password
+from throttle.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing set by the machine on which the tests run."""
+    for variable in variables().values():
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_the_names_and_defaults_that_users_know() -> None:
+    settings = load_settings()
+    assert settings.redis_url == "redis://localhost:6379/0"
+    assert settings.task_queue == "task_queue"
+    assert settings.critical_queue == "critical"
+    assert settings.results == settings.redis_url
+    assert settings.jobs_folder is None
+    assert set(variables().values()) >= {"REDIS_URL", "TASK_QUEUE", "RESULT_BACKEND", "JOBS_FOLDER"}
+
+
+def test_the_environment_wins_over_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "REDIS_URL": "rediss://user:secret@host:1/2",
+        "TASK_QUEUE": "mine",
+        "RESULT_BACKEND": "disabled://",
+        "RESULT_EXPIRES": "60",
+        "JOBS_FOLDER": "/srv/jobs",
+        "PULSE_EVERY": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert settings == Settings(
+        redis_url="rediss://user:secret@host:1/2",
+        task_queue="mine",
+        result_backend="disabled://",
+        result_expires_s=60,
+        jobs_folder=Path("/srv/jobs"),
+        pulse_every_s=0,
+    )
+    assert settings.results == "disabled://"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("REDIS_URL", "localhost:6379", "an address such as redis://host:6379/0"),
+        ("REDIS_URL", "amqp://host", "an address such as redis://host:6379/0"),
+        ("REDIS_URL", "", "an address such as redis://host:6379/0"),
+        ("TASK_QUEUE", "two words", "letters, digits"),
+        ("TASK_QUEUE", "", "letters, digits"),
+        ("TASK_QUEUE", "a,b", "letters, digits"),
+        ("CRITICAL_QUEUE", "task_queue", "not the name in TASK_QUEUE"),
+        ("RESULT_EXPIRES", "59", "60 to 31536000"),
+        ("RESULT_EXPIRES", "soon", "60 to 31536000"),
+        ("JOBS_FOLDER", "relative/folder", "absolute path"),
+        ("PULSE_EVERY", "-1", "0 (off) to 86400"),
+        ("PULSE_EVERY", "nan", "0 (off) to 86400"),
+        ("PULSE_EVERY", "abc", "0 (off) to 86400"),
+    ],
+)
+def test_a_bad_value_is_one_line(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, allowed: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+    text = str(refused.value)
+    assert text.startswith(f"{variable}={value!r}: allowed ")
+    assert allowed in text
+    assert "\n" not in text
+
+
+def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "http://user:secret@host:1/2")
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings()
+    assert "secret" not in str(refused.value)
+    assert without_password("redis://:p@ss@host/1") != "redis://:p@ss@host/1"
+    assert without_password("redis://host/1") == "redis://host/1"
+
+
+def test_an_empty_folder_means_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBS_FOLDER", "")
+    assert load_settings().jobs_folder is None
+
+
+def test_every_field_says_what_is_allowed() -> None:
+    assert set(ALLOWED) == set(Settings.model_fields)
+
+
+def test_our_packages_come_from_here() -> None:
+    check_origin()
+
+
+def test_somebody_elses_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "somebody_elses"
+    other.mkdir()
+    (other / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=rf"'somebody_elses' comes from {other}, not from"):
+        check_origin(names=("somebody_elses",))
+    with pytest.raises(ConfigurationError, match="'no_such_package' comes from nowhere"):
+        check_origin(names=("no_such_package",))
