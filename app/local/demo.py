@@ -121,7 +121,7 @@ class Demo:
             seconds=seconds,
             total_seconds=time.monotonic() - began_s,
             reserve=reserve,
-            idle_s=longest_idle_s(runs_from(observer.progress.records), from_s=self.published[0].at_s),
+            idle_s=longest_idle_s(self.published, runs_from(observer.progress.records)),
         )
         outcome.broken = self._broken(outcome)
         return outcome

@@ -200,15 +200,19 @@ def critical_ms(published: Iterable[Published], runs: Iterable[Run], queue: str)
     ]
 
 
-def longest_idle_s(runs: Iterable[Run], *, from_s: float) -> float:
-    """The longest time after ``from_s`` in which no task ran anywhere, until the last one started.
+def longest_idle_s(published: Iterable[Published], runs: Iterable[Run]) -> float:
+    """The longest time in which a message waited to be started and no task ran anywhere.
 
-    While work waits this is what a fleet that stands still looks like. A run whose pod died in it
-    counts for nothing after its start.
+    This is what a fleet that stands still looks like. Only the first start of a task ends such a
+    time: what a dead pod held did not wait in a queue. A run whose pod died in it counts for nothing
+    after its start, so the figure is rather too large than too small.
     """
-    longest, busy_until = 0.0, from_s
+    sent = {message.task: message.at_s for message in published}
+    longest, busy_until = 0.0, 0.0
     for run in sorted(runs, key=lambda run: run.started_s):
-        longest = max(longest, run.started_s - busy_until)
+        waited_since = sent.pop(run.task, None)
+        if waited_since is not None:
+            longest = max(longest, run.started_s - max(busy_until, waited_since))
         busy_until = max(busy_until, run.started_s if run.ended_s is None else run.ended_s)
     return longest
 

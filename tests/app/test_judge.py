@@ -247,7 +247,7 @@ def test_the_numbers_of_a_pod_that_began_anew_are_told_apart_by_time() -> None:
     assert order(takes, starts) == []
 
 
-def test_idle_is_the_longest_time_in_which_nothing_ran() -> None:
+def test_idle_is_the_longest_time_in_which_work_waited_and_nothing_ran() -> None:
     records = [
         record("start", "x", "a", at=10.5),
         record("start", "y", "b", at=11),
@@ -255,9 +255,16 @@ def test_idle_is_the_longest_time_in_which_nothing_ran() -> None:
         record("end", "x", "a", at=14),
         record("start", "z", "b", at=14.75),
     ]
-    assert longest_idle_s(runs_from(records), from_s=10) == 0.75
-    assert longest_idle_s(runs_from(records), from_s=9) == 1.5
-    assert longest_idle_s([], from_s=9) == 0
+    runs = runs_from(records)
+    assert longest_idle_s([Published(task, "q", 10) for task in "xyz"], runs) == 0.75
+    assert longest_idle_s([Published("x", "q", 9), Published("z", "q", 9)], runs) == 1.5
+    assert longest_idle_s([Published("z", "q", 14.5)], runs) == 0.25
+    assert longest_idle_s([], runs) == 0
+
+
+def test_the_wait_for_a_dead_pods_message_is_not_idleness() -> None:
+    runs = runs_from([record("start", "x", "a", at=10.25), record("start", "x", "b", at=17)])
+    assert longest_idle_s([Published("x", "q", 10)], runs) == 0.25
 
 
 def test_broken_promises_are_said_in_words() -> None:

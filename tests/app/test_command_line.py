@@ -1,0 +1,140 @@
+"""``python -m app`` as a person uses it: the demonstration, its bill, bad arguments, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from app.local.processes import ROOT
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def run(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(180)
+def test_the_demonstration_keeps_every_promise() -> None:
+    answer = run("demo", "--tasks", "80", "--pods", "4", "--seconds", "0.15", "--json", timeout_s=150)
+    assert answer.returncode == 0, answer.stderr
+    (line,) = answer.stdout.splitlines()
+    figures: dict[str, Any] = json.loads(line)
+    expected: dict[str, Any] = {
+        "tasks": 80,
+        "done": 80,
+        "lost": 0,
+        "violations": 0,
+        "requeues": 0,
+        "out_of_order": 0,
+        "kills": 1,
+        "returned": 1,
+        "files_identical": 6,
+        "broken": [],
+    }
+    assert {name: figures[name] for name in expected} == expected
+    assert len(figures["critical_ms"]) == 5
+    assert figures["doubled"] in (0, 1)
+    assert figures["seconds"] < figures["total_seconds"]
+    assert "is killed (SIGKILL)" in answer.stderr
+    assert "every promise was kept" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["demo", "--pods", "0"], "--pods: '0' is not allowed: a whole number from 1 to 50"),
+        (["demo", "--tasks", "-1"], "--tasks: '-1' is not allowed: a whole number from 1 to 100000"),
+        (["demo", "--tasks", "many"], "--tasks: 'many' is not allowed: a whole number from 1 to 100000"),
+        (["demo", "--seconds", "abc"], "--seconds: 'abc' is not allowed: a number of seconds from 0 to 60"),
+        (["demo", "--seconds", "-0.1"], "--seconds: '-0.1' is not allowed"),
+        (["demo", "--seconds", "inf"], "--seconds: 'inf' is not allowed"),
+        (["demo", "--no-such"], "unrecognized arguments: --no-such"),
+        (["up", "--pods", "51"], "--pods: '51' is not allowed"),
+        (["up", "--folder", "/no/such/folder"], "--folder: '/no/such/folder' is not a folder"),
+        (["dance"], "invalid choice: 'dance'"),
+        ([], "arguments are required: COMMAND"),
+    ],
+)
+def test_a_bad_argument_is_one_line_and_code_2(arguments: Sequence[str], reason: str) -> None:
+    answer = run(*arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    (line,) = answer.stderr.splitlines()
+    assert reason in line
+
+
+@pytest.fixture
+def fleet() -> Iterator[subprocess.Popen[str]]:
+    """``python -m app up`` with two pods, as a process."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "app", "up", "--pods", "2"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
+    """Lines of the output up to the first that contains ``wanted``."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if wanted in line:
+            return lines
+    raise AssertionError(f"{wanted!r} did not come: {lines}")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_local_fleet_can_be_used_and_ends_whole(fleet: subprocess.Popen[str], number: signal.Signals) -> None:
+    lines = read_until(fleet, "Ctrl-C")
+    family = psutil.Process(fleet.pid).children(recursive=True)
+    assert len(family) >= 7, "a server, two pods with a child each, beat, Flower, the watcher"
+    (command,) = [line.partition("a task")[2].strip() for line in lines if "a task" in line]
+    sent = subprocess.run(["sh", "-c", command], cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    assert sent.returncode == 0, sent.stderr
+    read_until(fleet, "busy 1")
+
+    logs = Path(next(line.split()[1] for line in lines if line.strip().startswith("logs")))
+    assert logs.is_dir()
+    os.kill(fleet.pid, number)
+    code = fleet.wait(30)
+    assert code == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    wait_until(lambda: not any(is_there(process) for process in family), 20, what="the end of the whole fleet")
+    wait_until(lambda: not logs.exists(), what="the removal of its folder")
+    if number != signal.SIGKILL:
+        assert fleet.stderr is not None
+        assert fleet.stderr.read() == "interrupted; everything that was started is ended\n"
+
+
+def is_there(process: psutil.Process) -> bool:
+    """Whether a process still lives (a zombie that nobody collected does not)."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
