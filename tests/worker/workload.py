@@ -42,7 +42,9 @@ def _client(_pid: int) -> redis.Redis:
 def record(task: Any, event: str) -> None:
     """Write one line down."""
     pod = os.environ["POD_NAME"]
-    _client(os.getpid()).rpush("ran", f"{task.name.rpartition('.')[2]} {task.request.id} {event} {time.time():.6f} {pod}")
+    _client(os.getpid()).rpush(
+        "ran", f"{task.name.rpartition('.')[2]} {task.request.id} {event} {time.time():.6f} {pod}"
+    )
 
 
 @app.task(bind=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 import redis
 
+from throttle.doorkeeper import Doorkeeper
 from throttle.heartbeat import Heartbeat
 from throttle.scripts import Clash
 from throttle.worker import vocabulary as v
@@ -100,6 +101,7 @@ class Driver:
         self.refused = ""
         """The other incarnation, once it was seen to live."""
         self.heartbeat = Heartbeat(self._heartbeat, beat_s=settings.beat_s, ttl_s=settings.ttl_s)
+        self.doorkeeper = Doorkeeper(operations.client, operations, self._living_member)
         self._clock_offset_ms = 0.0
         self._instant_s = random.random() * LOOK_S
         self._lock = threading.RLock()
@@ -139,6 +141,11 @@ class Driver:
                 self.line.deliver(delivery)
         return failure
 
+    def start(self) -> None:
+        """Begin to beat, and to stand ready as the fleet's doorkeeper."""
+        self.heartbeat.start()
+        self.doorkeeper.start()
+
     def beat(self) -> bool:
         """Join or beat. Returns whether the fleet counts this process; raises `redis.RedisError` when Redis is away."""
         failure = self.feed(v.BeatDue(boot_id()))
@@ -159,6 +166,7 @@ class Driver:
     def leave(self) -> None:
         """End the membership, return what is held, stop the heartbeat. Safe to repeat."""
         self.heartbeat.stop()
+        self.doorkeeper.stop()
         self.feed(v.LeaveAsked())
 
     # -- the server's clock
@@ -227,6 +235,8 @@ class Driver:
                 ops.poke(member)
             case v.Kick() if self.host is not None:
                 self.host.wake()
+            case v.Watch():
+                self.doorkeeper.wanted()
             case v.Disown(take):
                 self._disown(take.id)
             case v.Refuse(other):
@@ -275,6 +285,10 @@ class Driver:
         self.refused = other
         if self.host is not None:
             self.host.stop_worker(clash_line(self.settings, other))
+
+    def _living_member(self) -> str:
+        state = self.state
+        return state.member if state.may_take else ""
 
     def _heartbeat(self) -> bool:
         stands = self.beat()

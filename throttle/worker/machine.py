@@ -158,11 +158,13 @@ def _answered(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - on
             return took, (v.Deliver(answer, state.asked),)
         return _end(took, held, End("back"))
     if isinstance(answer, Empty):
+        watch = () if answer.watched else (v.Watch(),)
         if not (state.may_take and event.credit):
-            return idle, ()
+            return idle, watch
         if state.poked or state.asked != state.member or (event.places and not state.offered):
-            return _ask(idle, places=event.places)
-        return replace(state, phase="bell"), (v.SendBell(state.member),)
+            asked, commands = _ask(idle, places=event.places)
+            return asked, (*commands, *watch)
+        return replace(state, phase="bell"), (v.SendBell(state.member), *watch)
     if state.membership == "living" and state.asked == state.member:
         return replace(idle, membership="suspect"), (v.SendBeat(state.member),)
     return idle, ()

@@ -65,7 +65,7 @@ def worker_init(sender: Any, **_: Any) -> None:
     except HeadroomError as error:
         raise SystemExit(f"headroom: {error}") from None
     made.driver = driver
-    driver.heartbeat.start()
+    driver.start()
     consume_critical(sender.app, made.critical_queues)
 
 

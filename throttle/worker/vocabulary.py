@@ -260,6 +260,10 @@ class Kick(NamedTuple):
     """Wake the worker's loop."""
 
 
+class Watch(NamedTuple):
+    """Offer to be the fleet's doorkeeper: there is none."""
+
+
 class Disown(NamedTuple):
     """Note that the fleet had given this take to others before it ended."""
 
@@ -274,5 +278,5 @@ class Refuse(NamedTuple):
 
 Command: TypeAlias = (
     SendTake | SendBell | Deliver | SendEnd | SendEmpty | Credit | Join | SendBeat | SendDrain | Leave | Poke | Kick
-    | Disown | Refuse
+    | Watch | Disown | Refuse
 )  # fmt: skip
