@@ -51,8 +51,17 @@ class Doorkeeper:
     refuses CLIENT TRACKING is reported once, and then nobody here watches.
     """
 
-    def __init__(self, client: redis.Redis, operations: Operations, member: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        client: redis.Redis,
+        operations: Operations,
+        member: Callable[[], str],
+        *,
+        lease_s: float = LEASE_S,
+        renew_s: float = RENEW_S,
+    ) -> None:
         """Prepare; `start` begins."""
+        self._lease_ms, self._renew_s = round(lease_s * 1000), renew_s
         self._operations = operations
         self._member = member
         settings: dict[str, Any] = dict(client.connection_pool.connection_kwargs)
@@ -108,7 +117,7 @@ class Doorkeeper:
                 tracked, told = set(found.keys), True
                 continue  # look once more: something may have come before these keys were tracked
             looked_s = time.monotonic()
-            told = self._connection.can_read(RENEW_S)
+            told = self._connection.can_read(self._renew_s)
             if told:
                 self._read_invalidations()
                 pause_s = FULL_PAUSE_S if found.full else PAUSE_S
@@ -136,7 +145,7 @@ class Doorkeeper:
         if track:
             self._ask("CLIENT", "CACHING", "YES")
             self._ask("EXISTS", *track)
-        command = self._operations.watch_command(member, round(LEASE_S * 1000))
+        command = self._operations.watch_command(member, self._lease_ms)
         try:
             answer = self._ask(*command)
         except NoScriptError:

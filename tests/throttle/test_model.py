@@ -205,7 +205,8 @@ class Schedule(RuleBasedStateMachine):
         answer = self.ops.take(process.member, number, ["c"], order)
         expected = self.model.take(process.member, number, order)
         if isinstance(expected, str):
-            assert answer == {"lost": Lost(), "empty": Empty(denied=False), "denied": Empty(denied=True)}[expected]
+            nothing = {"lost": Lost(), "empty": Empty(False, False), "denied": Empty(True, False)}  # noqa: FBT003
+            assert answer == nothing[expected]
             return
         assert answer == Take(number, expected[0], expected[1], expected[2].encode(), expected[3].encode())
         if not answer_lost:
