@@ -1,0 +1,75 @@
+"""The command line of the benchmarks: ``python -m benchmarks NAME [options] [--json]``.
+
+Exit codes: 0 every binding target was met, 1 one was missed or the fleet could not be started, 2 an
+argument is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from app.local.processes import StartError
+from app.local.servers import ServerError
+from app.local.waiting import WaitError
+from benchmarks.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAMES = ("loss", "saturation", "overhead")
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with an argument in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def listing() -> str:
+    """The benchmarks with one line each."""
+    lines = [f"  {name:<12}{importlib.import_module(f'benchmarks.{name}').SUMMARY}" for name in NAMES]
+    return "\n".join(["benchmarks:", *lines, "each with its own --help"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one benchmark."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(listing())
+        return 0
+    name, *rest = given
+    if name not in NAMES:
+        sys.stderr.write(f"benchmarks: there is no benchmark {name!r}; there are {', '.join(NAMES)}\n")
+        return 2
+    module = importlib.import_module(f"benchmarks.{name}")
+    parser = Parser(
+        prog=f"benchmarks {name}", description=module.__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    module.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the JSON line alone, and all else to stderr")
+    options = parser.parse_args(rest)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return int(module.run(options, Report(f"{name}: {module.SUMMARY}", quiet=options.json)))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; everything that was started is ended\n")
+        return INTERRUPTED
+    except (ServerError, StartError, WaitError) as error:
+        sys.stderr.write(f"benchmarks: {error}\n")
+        return 1
+
+
+def _interrupt(*_: object) -> None:
+    """Treat SIGTERM as Ctrl-C: the blocks that hold a fleet are left in order."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
