@@ -31,11 +31,16 @@ REGISTER = 'echo "+ $$" >&0; exec "$@" </dev/null'
 class Process:
     """One started process with its whole group: the worker and the children of its pool."""
 
-    def __init__(self, name: str, popen: subprocess.Popen[bytes], log: Path) -> None:
-        """Take over a process that leads its own group; ``log`` receives its output."""
+    def __init__(self, name: str, popen: subprocess.Popen[bytes], log: Path, log_from: int = 0) -> None:
+        """Take over a process that leads its own group; ``log`` receives its output.
+
+        An earlier process of the same name may have written to the log: this one's output begins at
+        the byte ``log_from``.
+        """
         self.name = name
         self.log = log
         self._popen = popen
+        self._log_from = log_from
 
     @property
     def pid(self) -> int:
@@ -80,7 +85,9 @@ class Process:
 
     def read_log(self) -> str:
         """Everything the process has printed so far."""
-        return self.log.read_text(errors="replace")
+        with self.log.open("rb") as log:
+            log.seek(self._log_from)
+            return log.read().decode(errors="replace")
 
     def end(self, patience_s: float = 5.0) -> None:
         """SIGTERM, and SIGKILL for whatever of the group is left after ``patience_s`` seconds."""
@@ -151,6 +158,7 @@ class Guard:
                 not exist shows as exit code 127, with the reason in the log.
         """
         with log.open("ab") as output:
+            log_from = output.tell()
             popen = subprocess.Popen(
                 ["/bin/sh", "-c", REGISTER, name, *command],
                 stdin=self._orders,
@@ -160,7 +168,7 @@ class Guard:
                 env=dict(env) if env is not None else None,
                 cwd=cwd,
             )
-        process = Process(name, popen, log)
+        process = Process(name, popen, log, log_from)
         with self._lock:
             self.processes.append(process)
         return process

@@ -71,6 +71,7 @@ def start_pod(
     concurrency: int = 1,
     arguments: Sequence[str] = (),
     include: Sequence[str] = (RECORDER,),
+    events: bool = True,
 ) -> Process:
     """Start one worker under a pod's name and return at once; see :func:`wait_ready`.
 
@@ -82,9 +83,12 @@ def start_pod(
         concurrency: tasks that the pod may run at once.
         arguments: further arguments of ``celery worker``.
         include: modules that the worker imports besides the application's own.
+        events: tell Flower of each task.
     """
     command = [*_celery(placement), "worker", "--pool", pool, "--concurrency", str(concurrency)]
-    command += ["--hostname", f"{name}@local", "--loglevel", "INFO", "--events"]
+    command += ["--hostname", f"{name}@local", "--loglevel", "INFO"]
+    if events:
+        command += ["--events"]
     if include:
         command += ["--include", ",".join(include)]
     return guard.start(

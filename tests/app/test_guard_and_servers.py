@@ -113,3 +113,13 @@ def test_leaks_are_the_keys_without_expiry(valkey: Client) -> None:
 def test_waiting_in_vain_says_for_what() -> None:
     with pytest.raises(WaitError, match=r"waited 0 s in vain for: rain"):
         wait_until(lambda: False, 0, what="rain")
+
+
+def test_the_log_of_a_process_is_its_own_even_where_another_wrote_before(tmp_path: Path) -> None:
+    with Guard() as guard:
+        first = guard.start("echo", ["echo", "first"], log=tmp_path / "log")
+        first.wait(5)
+        second = guard.start("echo", ["echo", "second"], log=tmp_path / "log")
+        second.wait(5)
+        assert second.read_log() == "second\n"
+        assert (tmp_path / "log").read_text() == "first\nsecond\n"
