@@ -73,6 +73,7 @@ class Outcome:
             "requeues": verdict.requeues,
             "returned": verdict.returned,
             "out_of_order": len(verdict.out_of_order),
+            "order_checked": verdict.order_checked,
             "critical_ms": verdict.critical_ms,
             "files": FILES,
             "files_identical": self.files_identical,

@@ -73,6 +73,8 @@ class Verdict:
     requeues: int = 0
     returned: int = 0
     out_of_order: list[str] = field(default_factory=list[str])
+    order_checked: int = 0
+    """Takes whose place in their list could be checked: those that led to a task published here."""
     critical_ms: list[float] = field(default_factory=list[float])
 
     @property
@@ -150,6 +152,7 @@ def judge(
     runs = [run for run in runs_from(records) if run.task in wanted]
     completed = Counter(run.task for run in runs if run.completed)
     found = replay(journal, ratio=ratio, ttl_ms=ttl_ms) if journal else Replay()
+    order = order_of(found.takes, published, runs)
     return Verdict(
         published=len(published),
         done=len(completed),
@@ -159,13 +162,21 @@ def judge(
         contradictions=found.contradictions,
         requeues=found.put_back,
         returned=found.returned,
-        out_of_order=out_of_order(found.takes, published, runs),
+        out_of_order=order.wrong,
+        order_checked=order.checked,
         critical_ms=critical_ms(published, runs, critical_queue),
     )
 
 
-def out_of_order(takes: Sequence[Take], published: Sequence[Published], runs: Iterable[Run]) -> list[str]:
-    """Tasks whose first delivery came before that of a message published earlier to the same queue.
+class Order(NamedTuple):
+    """The order of the takes: tasks that came too early, and how many takes were looked at."""
+
+    wrong: list[str]
+    checked: int
+
+
+def order_of(takes: Sequence[Take], published: Sequence[Published], runs: Iterable[Run]) -> Order:
+    """Find tasks whose first delivery came before that of a message published earlier to the same queue.
 
     A take is matched with a task by the pod and the take's number that the task itself recorded.
     Redeliveries are left out: they go to the head of their queue on purpose. So are messages that
@@ -178,14 +189,16 @@ def out_of_order(takes: Sequence[Take], published: Sequence[Published], runs: It
             started[run.pod, run.take].append(run)
     wrong: list[str] = []
     last: dict[str, int] = {}
+    checked = 0
     for take in takes:
         run = _run_of(take, started)
         if run is None or take.deliveries > 0:
             continue
+        checked += 1
         if place[run.task] < last.get(take.key, -1):
             wrong.append(run.task)
         last[take.key] = max(last.get(take.key, -1), place[run.task])
-    return wrong
+    return Order(wrong, checked)
 
 
 def critical_ms(published: Iterable[Published], runs: Iterable[Run], queue: str) -> list[float]:

@@ -52,6 +52,7 @@ def test_the_demonstration_keeps_every_promise() -> None:
     }
     assert {name: figures[name] for name in expected} == expected
     assert len(figures["critical_ms"]) == 5
+    assert figures["order_checked"] >= 80, "the check of the order must not be an empty one"
     assert figures["doubled"] in (0, 1)
     assert figures["seconds"] < figures["total_seconds"]
     assert "is killed (SIGKILL)" in answer.stderr

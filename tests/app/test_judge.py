@@ -226,12 +226,15 @@ def test_critical_latency_is_from_the_sending_to_the_first_start() -> None:
 def order(takes: list[Entry], starts: list[tuple[str, str, int, float]]) -> list[str]:
     published = [Published(task, "q", 0) for task in ("one", "two", "three")]
     records = [record("start", task, pod, at, take=number) for task, pod, number, at in starts]
-    return list(verdict(published, records, journal=[*fleet(3), *takes]).out_of_order)
+    found = verdict(published, records, journal=[*fleet(3), *takes])
+    assert found.order_checked == sum(entry.number("deliveries") == 0 for entry in takes if entry.op == "take")
+    return list(found.out_of_order)
 
 
 def test_order_is_of_takes_per_list() -> None:
     starts = [("one", "a", 1, 1.0), ("two", "b", 1, 1.0), ("three", "a", 2, 1.0)]
-    assert order([take(1, "a#1", 1), take(2, "b#1", 1), take(3, "a#1", 2)], starts) == []
+    right = [take(1, "a#1", 1), take(2, "b#1", 1), take(3, "a#1", 2)]
+    assert order(right, starts) == []
     assert order([take(1, "b#1", 1), take(2, "a#1", 1), take(3, "a#1", 2)], starts) == ["one"]
     assert order([take(1, "b#1", 1, key="other"), take(2, "a#1", 1), take(3, "a#1", 2)], starts) == []
     assert order([take(1, "b#1", 1), take(2, "a#1", 1, deliveries=1), take(3, "a#1", 2)], starts) == []
