@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -41,6 +42,7 @@ class Process:
         self.log = log
         self._popen = popen
         self._log_from = log_from
+        self._asked = False
 
     @property
     def pid(self) -> int:
@@ -89,11 +91,17 @@ class Process:
             log.seek(self._log_from)
             return log.read().decode(errors="replace")
 
-    def end(self, patience_s: float = 5.0) -> None:
-        """SIGTERM, and SIGKILL for whatever of the group is left after ``patience_s`` seconds."""
-        if self.running:
+    def ask_to_end(self) -> None:
+        """Send SIGTERM, once: to a worker a second one means to drop what it does. A frozen one is woken."""
+        if self.running and not self._asked:
+            self._asked = True
             self.resume()
             self.terminate()
+
+    def end(self, patience_s: float = 5.0) -> None:
+        """SIGTERM, and SIGKILL for whatever of the group is left after ``patience_s`` seconds."""
+        if self.running and patience_s > 0:
+            self.ask_to_end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._popen.wait(patience_s)
         self.kill()
@@ -181,15 +189,17 @@ class Guard:
             self.processes.remove(process)
 
     def close(self, patience_s: float = 5.0) -> None:
-        """End all processes, newest first but asked together, then remove the folders."""
+        """End all processes, asked together, within ``patience_s`` seconds; then remove the folders.
+
+        A server is asked only when all that may still talk to it have ended: they were started later.
+        """
         with self._lock:
             processes = self.processes[::-1]
+        deadline_s = time.monotonic() + patience_s
+        for process in processes[:-1]:
+            process.ask_to_end()
         for process in processes:
-            if process.running:
-                process.resume()
-                process.terminate()
-        for process in processes:
-            self.end(process, patience_s)
+            self.end(process, max(0.1, deadline_s - time.monotonic()))
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._folders.clear()

@@ -153,7 +153,7 @@ class Server:
 
     def _command(self) -> list[str]:
         command = [self._program, "--port", str(self._port), "--bind", "127.0.0.1"]
-        command += ["--dir", str(self.folder), "--enable-debug-command", "local"]
+        command += ["--dir", str(self.folder)]
         for name, value in self._options.items():
             command += [f"--{name}", value]
         return command

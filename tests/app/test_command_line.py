@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,9 @@ def test_a_local_fleet_can_be_used_and_ends_whole(fleet: subprocess.Popen[str], 
     assert sent.returncode == 0, sent.stderr
     read_until(fleet, "busy 1")
 
+    flower = next(line.split()[1] for line in lines if line.strip().startswith("Flower"))
+    with urllib.request.urlopen(flower, timeout=10) as page:
+        assert page.status == 200
     logs = Path(next(line.split()[1] for line in lines if line.strip().startswith("logs")))
     assert logs.is_dir()
     os.kill(fleet.pid, number)

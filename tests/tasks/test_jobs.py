@@ -110,7 +110,7 @@ def test_loads_last_as_long_as_asked() -> None:
 
 @pytest.mark.timeout(90)
 def test_a_kill_half_way_leaves_a_partial_file_that_the_next_run_replaces(workers: Workers) -> None:
-    source = random.Random(0).randbytes(24 * 1024 * 1024)
+    source = random.Random(0).randbytes(8 * 1024 * 1024)
     (workers.folder / "big").write_bytes(source)
     (first,) = workers.start()
     with Celery("producer", broker=workers.client.url, backend=workers.client.url) as producer:
