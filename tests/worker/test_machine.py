@@ -167,12 +167,14 @@ def test_a_lost_answer_asks_by_beat_before_anything_else() -> None:
     assert not gone.may_take
 
 
-def test_a_join_tells_all_that_runs_and_what_of_it_is_acknowledged() -> None:
-    state = replace(LIVING, held={1: Held(take(1), ME, stage="emptied"), 2: Held(take(2), ME)}, next_id=3)
-    join = only(v.Join, step(state, v.Beaten(ME, "lost", "2"))[1])
-    assert join == v.Join(
-        OTHER, draining=False, epoch="e", next_id=3, running=(take(1), take(2)), emptied=frozenset({1})
-    )
+def test_a_join_tells_all_that_has_not_surely_ended_and_what_of_it_is_acknowledged() -> None:
+    held = {
+        1: Held(take(1), ME, stage="emptied"),
+        2: Held(take(2), ME),
+        3: Held(take(3), ME, stage="ending", end=End("back"), owed=True),
+    }
+    join = only(v.Join, step(replace(LIVING, held=held, next_id=4), v.Beaten(ME, "lost", "2"))[1])
+    assert join == v.Join(OTHER, False, "e", 4, (take(1), take(2), take(3)), frozenset({1}))
 
 
 def test_takes_stay_their_old_members_unless_redis_lost_its_data() -> None:

@@ -56,11 +56,11 @@ INTERNALS = (
     Internal("kombu.transport.redis", "QoS.restore_visible", ("self", "start", "num", "interval"), "replaced"),
     Internal("kombu.transport.redis", "QoS.restore_unacked", ("self", "client"), "replaced"),
     # kombu: the poller and the hub
-    Internal("kombu.transport.redis", "MultiChannelPoller.on_poll_start", ("self",), "wrapped on gevent and solo"),
+    Internal("kombu.transport.redis", "MultiChannelPoller.on_poll_start", ("self",), "wrapped on gevent"),
     Internal("kombu.transport.redis", "MultiChannelPoller._update_brpop_polling", ("self",), "relies on can_consume"),
     Internal("kombu.asynchronous.hub", "Hub.call_soon", ("self", "callback", "args"), "called: wakes the loop"),
     # Celery: the consumer
-    Internal("celery.worker.consumer.consumer", "Consumer.call_soon_ack", ("self", "p", "args", "kwargs"), "wrapped"),
+    Internal("celery.worker.consumer.consumer", "Consumer.call_soon_ack", ("self", "p", "args", "kwargs"), "replaced"),
     Internal("celery.worker.consumer.consumer", "Consumer.on_unknown_message", ("self", "body", "message"), "wrapped"),
     Internal(
         "celery.worker.consumer.consumer", "Consumer.on_unknown_task", ("self", "body", "message", "exc"), "wrapped"
@@ -72,6 +72,7 @@ INTERNALS = (
     Internal("celery.worker.consumer.consumer", "Consumer.Blueprint", None, "state RUN in stop: a lost connection"),
     Internal("celery.worker.state", "reserved_requests", None, "read: what the pool has to do"),
     Internal("celery.worker.state", "should_stop", None, "set: ends the worker"),
+    Internal("celery.worker.state", "should_terminate", None, "read: a cold shutdown"),
     # Celery, the request
     Internal("celery.worker.request", "Request.on_accepted", ("self", "pid", "time_accepted"), "wrapped: it runs"),
     Internal("celery.worker.request", "Request.on_success", ("self", "failed__retval__runtime", "kwargs"), "wrapped"),

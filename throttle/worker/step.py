@@ -5,8 +5,8 @@ It starts after Celery's own `Tasks` step and stops before it. `start` runs at e
 every loss of it and once more at the shutdown, `shutdown` when the pool has ended: DRAIN goes out in the last `stop`
 (before kombu closes its channel, which waits for the answer under way) and LEAVE in `shutdown`.
 
-What a worker's loop has to notice comes to it in two ways. Prefork and threads run Celery's hub, which other threads
-wake by `call_soon`. Gevent and solo wait in kombu's own poller: a pipe of ours is registered there.
+What a worker's loop has to notice comes to it in two ways. Prefork, threads and solo run Celery's hub, which other
+threads wake by `call_soon`. Gevent waits in kombu's own poller: a pipe of ours is registered there.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ class Pipe:
             os.read(self.reading, 4096)
 
 
+def _cold() -> bool:
+    """Whether the worker shuts down without waiting for its tasks."""
+    return worker_state.should_terminate is not None and worker_state.should_terminate is not False
+
+
 class Brake(bootsteps.StartStopStep):
     """The consumer's side of the brake."""
 
@@ -73,7 +78,7 @@ class Brake(bootsteps.StartStopStep):
         self.critical = frozenset(c.app.throttle.critical_queues)
         self.requests: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.pipe = Pipe() if c.hub is None else None
-        self._call_soon_ack, self._on_task_request = c.call_soon_ack, c.on_task_request
+        self._on_task_request = c.on_task_request
         c.call_soon_ack, c.on_task_request = self.call_soon_ack, self.on_task_request
         for name in ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_decode_error"):
             setattr(c, name, self.condemning(getattr(c, name), name.removeprefix("on_").replace("_", " ")))
@@ -135,7 +140,6 @@ class Brake(bootsteps.StartStopStep):
             number: request
             for number, request in list(self.requests.items())
             if number in held
-            and not request.acknowledged
             and (held[number].stage in ("running", "emptied") or (request._apply_result is not None and not flushes))
         }
 
@@ -220,8 +224,11 @@ class Brake(bootsteps.StartStopStep):
             feed(v.Started(number))
             return accepted(*args, **options)
 
-        def on_success(*args: Any, **options: Any) -> Any:
-            return self._then_wake(number, succeeded, args, options)
+        def on_success(result: Any, **options: Any) -> Any:
+            failed_, _, runtime = result
+            if runtime is None and not failed_ and _cold():
+                return None  # a greenlet killed at its shutdown, which Celery takes for a success: LEAVE returns it
+            return self._then_wake(number, succeeded, (result,), options)
 
         def on_failure(exc_info: Any, *args: Any, **options: Any) -> Any:
             error = getattr(exc_info.exception, "exc", exc_info.exception)
@@ -246,14 +253,13 @@ class Brake(bootsteps.StartStopStep):
             if held is not None and held.stage == "emptied":
                 self.wake()
 
-    def call_soon_ack(self, acknowledge: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Acknowledge in the loop, and at once when the loop has ended."""
-        if self.driver.state.drain:
-            return acknowledge(*args, **options)
-        promise = self._call_soon_ack(acknowledge, *args, **options)
-        if self.pipe is not None:
-            self.pipe.wake()
-        return promise
+    def call_soon_ack(self, acknowledge: Callable[..., Any], *args: Any, **options: Any) -> None:
+        """Acknowledge at once, in whatever thread: the driver is safe, and the loop may not turn for a while."""
+        try:
+            acknowledge(*args, **options)
+        except Exception:
+            logger.exception("acknowledgement failed")
+        self.wake()
 
     def condemning(self, handler: Callable[..., Any], reason: str) -> Callable[..., Any]:
         """A handler of unusable messages whose message becomes a dead letter instead of nothing."""
