@@ -110,8 +110,8 @@ def install(
 
     Returns:
         The app. What was installed stands as `app.throttle`. Celery settings that the brake needs (`task_acks_late`,
-        `task_reject_on_worker_lost`) or is better with (`worker_prefetch_multiplier=1`, `task_default_priority=6`) are
-        set where the app leaves them at their defaults; the worker says which in its first lines.
+        `task_reject_on_worker_lost`) or is better with (`worker_prefetch_multiplier=1`) are set where the app leaves
+        them at their defaults; the worker says which in its first lines.
 
     Raises:
         ConfigurationError: a value is not allowed, `install` was called before with other arguments, or this version of

@@ -11,16 +11,14 @@ from celery import Celery
 
 import throttle
 from tests.support.waiting import wait_until
-from tests.support.workers import Workers
 from throttle.keys import Keys
 from throttle.scripts import Counts, Operations, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-    from app.local.guard import Guard, Process
-    from tests.support.servers import Client
+    from app.local.guard import Process
+    from tests.support.workers import Workers
 
 APP = "tests.worker.workload"
 KEYS = Keys()

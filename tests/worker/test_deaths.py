@@ -108,7 +108,7 @@ def test_a_second_living_process_of_a_name_is_refused_in_one_line(fleet: Fleet) 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["with-its-data", "without-its-data"])
 def test_after_redis_restarted_every_pool_works_again_by_itself(
-    guard: Guard, start_server: StartServer, tmp_path: Path, pool: str, keeps: bool
+    guard: Guard, start_server: StartServer, tmp_path: Path, pool: str, *, keeps: bool
 ) -> None:
     server = start_server(options={"appendonly": "yes", "appendfsync": "always"} if keeps else {})
     with Client(server) as client:

@@ -10,9 +10,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.worker.conftest import Fleet
 
-QUEUE = "celery\x06\x166"
-"""The default queue at the default priority that `install` sets."""
-
 
 def test_every_end_of_a_message(fleet: Fleet, pool: str) -> None:
     fleet.start("pod", pool=pool)
@@ -24,7 +21,7 @@ def test_every_end_of_a_message(fleet: Fleet, pool: str) -> None:
     critical = fleet.send("work", queue="critical")
     rejected = fleet.send("rejecting", False)  # noqa: FBT003 - a message's argument
     unknown = fleet.send("no_such_task")
-    fleet.client.lpush(QUEUE, "no JSON at all", json.dumps({"body": "", "properties": {}}), json.dumps([1]))
+    fleet.client.lpush("celery", "no JSON at all", json.dumps({"body": "", "properties": {}}), json.dumps([1]))
     fleet.wait_done(*plain, early, retried, requeued, late, critical)
     fleet.wait(lambda: len(fleet.dead()) == 5, "five dead letters")
     assert sorted(reason.partition(":")[0] for reason in fleet.dead()) == [

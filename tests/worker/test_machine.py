@@ -8,7 +8,7 @@ the promises must hold.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +23,8 @@ from throttle.worker.state import End, Held, State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from throttle.scripts import Standing
+
 C = TypeVar("C")
 ME, OTHER = "pod#1", "pod#2"
 
@@ -36,8 +38,8 @@ TAKING = replace(LIVING, phase="take", asked=ME, offered=True)
 WAITING = replace(TAKING, phase="bell")
 
 
-def holding(state: State = LIVING, **held: object) -> State:
-    return replace(state, next_id=2, held={1: Held(take(), ME)._replace(**held)})  # pyright: ignore[reportArgumentType]
+def holding(state: State = LIVING, **held: Any) -> State:
+    return replace(state, next_id=2, held={1: Held(take(), ME)._replace(**held)})
 
 
 def after(state: State, *events: v.Event) -> tuple[State, list[v.Command]]:
@@ -90,8 +92,8 @@ def test_a_message_is_delivered_and_its_id_is_used_up() -> None:
 @pytest.mark.parametrize(
     "change", [{"drain": True}, {"membership": "out"}, {"membership": "suspect"}, {"member": OTHER}]
 )
-def test_a_message_that_comes_too_late_goes_back_to_the_head(change: dict[str, object]) -> None:
-    changed = replace(TAKING, **change)  # pyright: ignore[reportArgumentType]
+def test_a_message_that_comes_too_late_goes_back_to_the_head(change: dict[str, Any]) -> None:
+    changed = replace(TAKING, **change)
     state, commands = step(changed, v.Answered(take(), credit=True, places=True))
     assert only(v.SendEnd, commands) == v.SendEnd(ME, 1, End("back"), keep=False)
     assert state.next_id == 2
@@ -174,7 +176,9 @@ def test_a_join_tells_all_that_has_not_surely_ended_and_what_of_it_is_acknowledg
         3: Held(take(3), ME, stage="ending", end=End("back"), owed=True),
     }
     join = only(v.Join, step(replace(LIVING, held=held, next_id=4), v.Beaten(ME, "lost", "2"))[1])
-    assert join == v.Join(OTHER, False, "e", 4, (take(1), take(2), take(3)), frozenset({1}))
+    assert join == v.Join(
+        OTHER, draining=False, epoch="e", next_id=4, running=(take(1), take(2), take(3)), emptied=frozenset({1})
+    )
 
 
 def test_takes_stay_their_old_members_unless_redis_lost_its_data() -> None:
@@ -236,13 +240,14 @@ def test_leaving_happens_once_and_ends_everything() -> None:
 
 
 def test_an_acknowledgement_keeps_the_slot_only_for_a_take_that_follows_at_once() -> None:
-    for state, follows, keep in [
+    cases: list[tuple[State, bool, bool]] = [
         (holding(), True, True),
         (holding(), False, False),
         (holding(WAITING), True, False),
         (holding(replace(LIVING, drain=True)), True, False),
         (holding(replace(LIVING, membership="out")), True, False),
-    ]:
+    ]
+    for state, follows, keep in cases:
         assert step(state, v.Acked(1, busy=False, follows=follows))[1] == (
             v.SendEnd(ME, 1, End("ack"), keep),
             v.Credit(1),
@@ -269,7 +274,7 @@ def test_an_early_acknowledgement_empties_and_the_end_of_the_task_ends_it() -> N
         ({}, v.Parked(1, 5000), End("park", due_ms=5000)),
     ],
 )
-def test_how_a_take_ends(held: dict[str, object], event: v.Event, end: End) -> None:
+def test_how_a_take_ends(held: dict[str, Any], event: v.Event, end: End) -> None:
     commands = step(holding(**held), event)[1]
     assert commands == (v.SendEnd(ME, 1, end, keep=False), v.Credit(1))
 
@@ -315,7 +320,7 @@ class Worker(RuleBasedStateMachine):
         self.queue = list(range(1, 13))
         self.done: list[int] = []
         self.dead: list[int] = []
-        self.members: dict[str, str] = {}
+        self.members: dict[str, Standing] = {}
         self.held: dict[str, dict[int, int]] = {}
         self.emptied: dict[str, set[int]] = {}
         self.epoch, self.boots, self.seq = "e1", 0, 0
@@ -379,7 +384,7 @@ class Worker(RuleBasedStateMachine):
             mine[command.id] = self.queue.pop(0)
         return Take(command.id, self.seq, 0, b"queue", str(mine[command.id]).encode())
 
-    def serve(self, command: v.Command) -> list[v.Event]:
+    def serve(self, command: v.Command) -> list[v.Event]:  # noqa: C901, PLR0912 - an operation each
         self.boots += 1
         boot = f"b{self.boots}"
         match command:
@@ -399,8 +404,7 @@ class Worker(RuleBasedStateMachine):
                     del mine[number]
                 return [v.Joined(member, self.epoch)]
             case v.SendBeat(member):
-                standing = self.members.get(member, "lost")
-                return [v.Beaten(member, standing, boot)]  # pyright: ignore[reportArgumentType]
+                return [v.Beaten(member, self.members.get(member, "lost"), boot)]
             case v.SendDrain(member) if member in self.members:
                 self.members[member] = "draining"
             case v.Leave(member):
@@ -439,19 +443,19 @@ class Worker(RuleBasedStateMachine):
     # -- what can happen
 
     @rule(places=st.booleans())
-    def poll(self, places: bool) -> None:
+    def poll(self, *, places: bool) -> None:
         self.feed(v.Polled(places))
 
     @precondition(lambda self: self.state.phase == "take" and self.answer is not None)
     @rule(credit=st.booleans(), places=st.booleans())
-    def be_answered(self, credit: bool, places: bool) -> None:
+    def be_answered(self, *, credit: bool, places: bool) -> None:
         answer, self.answer = self.answer, None
         assert answer is not None
         self.feed(v.Answered(answer, credit, places))
 
     @precondition(lambda self: self.state.phase == "bell")
     @rule(credit=st.booleans(), places=st.booleans())
-    def be_rung(self, credit: bool, places: bool) -> None:
+    def be_rung(self, *, credit: bool, places: bool) -> None:
         self.feed(v.Rung(credit, places))
 
     @rule()
@@ -469,7 +473,7 @@ class Worker(RuleBasedStateMachine):
         self.feed(v.BeatDue(f"b{self.boots}"))
 
     @rule(flush=st.booleans())
-    def reopen(self, flush: bool) -> None:
+    def reopen(self, *, flush: bool) -> None:
         """A new connection. Celery keeps what runs and drops the rest."""
         self.answer = None
         kept = {number for number, how in self.celery.items() if how in ("running", "early") or not flush}
@@ -484,7 +488,7 @@ class Worker(RuleBasedStateMachine):
         ),
         follows=st.booleans(),
     )
-    def work(self, data: st.DataObject, how: str, follows: bool) -> None:
+    def work(self, data: st.DataObject, how: str, *, follows: bool) -> None:  # noqa: C901 - what Celery may do
         number = data.draw(st.sampled_from(sorted(self.celery)))
         stage = self.celery[number]
         if how == "start" and stage == "delivered":
@@ -514,7 +518,7 @@ class Worker(RuleBasedStateMachine):
                 self.feed(v.Rejected(number, requeue=how != "reject"))
 
     @rule(away=st.booleans(), deaf=st.booleans())
-    def weather(self, away: bool, deaf: bool) -> None:
+    def weather(self, *, away: bool, deaf: bool) -> None:
         self.away, self.deaf = away, deaf
 
     @rule()
@@ -531,7 +535,7 @@ class Worker(RuleBasedStateMachine):
 
     @invariant()
     def no_message_is_lost(self) -> None:
-        """Each is queued, held, done or dead. (Redis keeps its data here; a loss of it is a test of its own.)"""
+        """Each is queued, held, done or dead, as long as Redis keeps its data."""
         places = [*self.queue, *self.done, *self.dead, *(m for held in self.held.values() for m in held.values())]
         assert set(places) == set(range(1, 13)), sorted(places)
         assert len(self.queue) + sum(map(len, self.held.values())) == len({*self.queue}) + sum(
@@ -573,7 +577,7 @@ class LosesItsData(Worker):
 
     @invariant()
     def no_message_is_lost(self) -> None:
-        """Not what was only in Redis; but no take is confused with another."""
+        """What was in Redis alone is gone; that no take is confused with another holds still."""
 
     def teardown(self) -> None:
         """As above, without the counting."""

@@ -8,6 +8,7 @@ Nothing is sent and the app's configuration is not loaded: what depends on it is
 from __future__ import annotations
 
 import logging
+import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,6 @@ DEFAULTS: dict[str, Any] = {
     "task_acks_late": True,  # acknowledged when done: a message belongs to its pod until then
     "task_reject_on_worker_lost": True,  # ... and comes back when the process that ran it is lost
     "worker_prefetch_multiplier": 1,  # a message that waits in a busy pod is one that no idle pod can take
-    "task_default_priority": 6,  # on Redis, 0 is served first and is what a message without a priority has
     "worker_enable_prefetch_count_reduction": False,  # after a reconnect the driver counts what still runs, exactly
     "worker_cancel_long_running_tasks_on_connection_loss": False,  # they keep their takes and end in peace
 }
@@ -100,6 +100,10 @@ def configure(app: Any) -> None:
         OPTION: {"fleet": made.settings.fleet, **rule},
     }
     conf.broker_transport = f"throttle.worker.take:{_transport(conf)}"
+    if _url(conf).startswith("rediss:") and not conf.broker_use_ssl and "ssl_" not in _url(conf):
+        # kombu does this by the transport's name, which is ours now; it warns as well
+        conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_NONE}
+        logger.warning("rediss:// without ssl_cert_reqs: the server's certificate is not verified")
 
 
 def check(app: Any) -> None:
@@ -123,6 +127,9 @@ def _chosen(conf: Any, name: str) -> bool:
     return conf.value_set_for(name)
 
 
+def _url(conf: Any) -> str:
+    return str(conf.broker_write_url or "")
+
+
 def _transport(conf: Any) -> str:
-    url = str(conf.broker_write_url or conf.broker_url or "")
-    return "SentinelTransport" if url.startswith("sentinel") else "Transport"
+    return "SentinelTransport" if _url(conf).startswith("sentinel") else "Transport"

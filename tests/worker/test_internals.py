@@ -1,0 +1,84 @@
+# pyright: basic
+"""A contract with Celery and kombu: fails on the day on which something that the take stands on moves."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import celery
+import kombu
+import pytest
+from celery.worker import loops, strategy
+from celery.worker import request as celery_request
+from celery.worker.consumer import consumer as celery_consumer
+from kombu.transport import redis as kombu_redis
+
+from throttle.errors import ConfigurationError
+from throttle.worker import internals
+
+
+def test_everything_is_where_it_was() -> None:
+    assert internals.moved() == []
+
+
+def test_the_versions_are_those_that_were_tried() -> None:
+    assert celery.VERSION[:2] == (5, 7)
+    assert kombu.VERSION[:2] == (5, 7)
+
+
+def test_what_has_moved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = internals.Internal("kombu.transport.redis", "Channel._gone", None, "for this test")
+    other = internals.Internal("kombu.transport.redis", "Channel._put", ("self",), "for this test")
+    monkeypatch.setattr(internals, "INTERNALS", (gone, other))
+    assert internals.moved() == [
+        "kombu.transport.redis.Channel._gone is gone",
+        "kombu.transport.redis.Channel._put has the parameters self, queue, message, kwargs",
+    ]
+    with pytest.raises(ConfigurationError, match="does not fit celery"):
+        internals.check()
+
+
+def source(thing: Any) -> str:
+    """Source text, in one line."""
+    return " ".join(inspect.getsource(thing).split())
+
+
+def test_the_poller_starts_a_wait_only_with_credit_and_none_under_way() -> None:
+    assert "if not channel._in_poll: # send BRPOP channel._brpop_start()" in source(
+        kombu_redis.MultiChannelPoller._register_BRPOP
+    )
+    assert "if channel.qos.can_consume(): self._register_BRPOP(channel)" in source(
+        kombu_redis.MultiChannelPoller.on_poll_start
+    )
+
+
+def test_the_channel_waits_for_the_answer_under_way_when_it_closes() -> None:
+    assert "if self._in_poll: try: self._brpop_read() except Empty" in source(kombu_redis.Channel.close)
+
+
+def test_a_task_is_ready_before_it_is_acknowledged() -> None:
+    """Or an ordinary acknowledgement would pass for an early one."""
+    made = source(celery_request.create_request_cls)
+    assert made.index("task_ready(self, successful=True)") < made.index("self.acknowledge()")
+    failed = source(celery_request.Request.on_failure)
+    assert failed.index("task_ready(self)") < failed.index("self.acknowledge()")
+
+
+def test_the_pool_is_called_with_the_requests_own_callbacks() -> None:
+    made = source(celery_request.create_request_cls)
+    for name in ("accept_callback=self.on_accepted", "callback=self.on_success", "error_callback=self.on_failure"):
+        assert name in made
+
+
+def test_the_consumer_looks_up_what_we_replace_when_its_loop_starts() -> None:
+    handler = source(celery_consumer.Consumer.create_task_handler)
+    for name in ("call_soon_ack", "on_unknown_message", "on_unknown_task", "on_invalid_task"):
+        assert f"{name} = self.{name}" in handler
+    assert "on_task_received = obj.create_task_handler()" in source(loops.asynloop)
+    assert "handle = consumer.on_task_request" in source(strategy.default)
+
+
+def test_the_strategy_reads_the_eta_after_the_signal() -> None:
+    text = source(strategy.default)
+    assert text.index("signals.task_received.send(sender=consumer, request=req)") < text.index("if req.eta: try:")
