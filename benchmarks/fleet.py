@@ -58,6 +58,7 @@ class Variant:
     results: bool = False
     journal: int = 0
     ttl_s: float = 30.0
+    visibility_timeout_s: int = workload.HOUR_S
     arguments: tuple[str, ...] = ()
     """Further arguments of ``celery worker``."""
 
@@ -111,6 +112,7 @@ class Fleet:
                 "BENCH_PREFETCH": str(variant.prefetch),
                 "BENCH_RESULTS": results,
                 "BENCH_JOURNAL": str(variant.journal),
+                "BENCH_VISIBILITY": str(variant.visibility_timeout_s),
                 "BENCH_RECORDS": records.url,
             },
             app="benchmarks.workload",

@@ -36,6 +36,7 @@ TASK_S = (0.0, 0.02)
 STILL_S = 12.0
 SETTLE_S = 90.0
 TTL_S = 3.0
+VISIBILITY_TIMEOUT_S = 5
 JOURNAL = 10_000_000
 # A worker that starts alone need not wait for answers of its neighbours; both systems start so.
 ALONE = ("--without-mingle", "--without-gossip")
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own options."""
     parser.add_argument("--kills", type=int, default=40, help="SIGKILLs for each system (40)")
     parser.add_argument("--pods", type=int, default=5, help="workers (5)")
-    parser.add_argument("--rate", type=float, default=200.0, help="tasks published a second (200)")
+    parser.add_argument("--rate", type=float, default=120.0, help="tasks published a second (120)")
     parser.add_argument("--pool", choices=("prefork", "threads", "gevent", "solo"), default="prefork")
 
 
@@ -65,7 +66,12 @@ def run(options: argparse.Namespace, report: Report) -> int:
 def measure(options: argparse.Namespace, report: Report, *, gate: bool, random_: random.Random) -> dict[str, Any]:
     """One system: the trickle under fire, the settling, the count."""
     variant = Variant(
-        gate, pool=options.pool, concurrency=1, ttl_s=TTL_S, journal=JOURNAL if gate else 0, arguments=ALONE
+        gate,
+        pool=options.pool,
+        ttl_s=TTL_S,
+        visibility_timeout_s=VISIBILITY_TIMEOUT_S,
+        journal=JOURNAL if gate else 0,
+        arguments=ALONE,
     )
     report.progress(f"{variant.system}: starting {options.pods} pods")
     with Fleet(variant, options.pods) as fleet:

@@ -26,17 +26,24 @@ RUNS = "runs"
 RELEASE = "release"
 """List in the records: each element ends one ``hold``."""
 
-# Plain Celery as one would run it who does not want to lose tasks. A message that a dead worker held
-# is restored after visibility_timeout; kombu's defaults would look for such ones every 100 s.
+# Plain Celery as one would run it who does not want to lose tasks.
 SAFE = {
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     "worker_prefetch_multiplier": 1,
 }
-RESTORING = {"visibility_timeout": 5, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+HOUR_S = 3600
 
 
-def create(broker: str, *, gate: bool, prefetch: int = 1, results: str | None = None, journal: int = 0) -> Celery:
+def create(
+    broker: str,
+    *,
+    gate: bool,
+    prefetch: int = 1,
+    results: str | None = None,
+    journal: int = 0,
+    visibility_timeout_s: int = HOUR_S,
+) -> Celery:
     """Make the application, for a worker or a producer; nothing is sent.
 
     Args:
@@ -45,7 +52,12 @@ def create(broker: str, *, gate: bool, prefetch: int = 1, results: str | None = 
         prefetch: ``worker_prefetch_multiplier``.
         results: address of the result back end; None keeps no results.
         journal: entries of the fleet's log of operations.
+        visibility_timeout_s: after which plain Celery restores what a dead worker held. With less
+            than kombu's hour it also looks every second; by default it does every 100 s.
     """
+    restoring: dict[str, Any] = {}
+    if not gate and visibility_timeout_s < HOUR_S:
+        restoring = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
     made = Celery("benchmark", broker=broker, backend=results, set_as_current=False)
     made.conf.update(
         SAFE,
@@ -54,7 +66,7 @@ def create(broker: str, *, gate: bool, prefetch: int = 1, results: str | None = 
         task_default_queue=NORMAL,
         task_ignore_result=results is None,
         broker_connection_retry_on_startup=True,
-        broker_transport_options={} if gate else RESTORING,
+        broker_transport_options={"visibility_timeout": visibility_timeout_s, **restoring},
         worker_hijack_root_logger=False,
     )
     if gate:
@@ -105,7 +117,9 @@ def define(made: Celery) -> Celery:
     def _hold(self: Any) -> None:
         """Hold a place until it is released."""
         began_s = time.time()
-        records().blpop([RELEASE], timeout=60)
+        # In short waits: a client gives up an answer that takes longer than its socket's patience.
+        while records().blpop([RELEASE], timeout=1) is None:
+            pass
         record(self, began_s)
 
     return made
@@ -120,6 +134,7 @@ def from_environment() -> Celery:
             prefetch=int(os.environ["BENCH_PREFETCH"]),
             results=os.environ["BENCH_RESULTS"] or None,
             journal=int(os.environ["BENCH_JOURNAL"]),
+            visibility_timeout_s=int(os.environ["BENCH_VISIBILITY"]),
         )
     )
 

@@ -1,0 +1,212 @@
+"""A flood on five pods of which four may work, with critical work sent into it.
+
+What is measured, with the brake and on plain Celery:
+
+makespan_ratio   first publication to the last end of a normal task / (tasks x seconds / places).
+                 Places are the pods that may do normal work: all of them under plain Celery.
+wake_p50, p99    ms from the end of a task to the start of the next on any pod, while work waits
+critical         ms from the publication of a critical task to its start
+per_task         client commands on the broker in the whole flood, idle looks and heartbeats of the
+                 pods included, divided by the tasks; the result back end's are counted apart
+idle             commands a second of a pod that has nothing to do, with Celery's own heartbeat
+saturated        of the pod that is denied while normal work waits (plain: of a pod that is full)
+keeper           what the fleet's doorkeeper costs on top, a second, for the whole fleet
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, cast
+
+from app.local.judge import Published
+from app.local.waiting import wait_until
+from benchmarks.fleet import KEYS, RATIO, Fleet, Variant
+from benchmarks.monitor import Monitor, tcp_ports
+from benchmarks.report import quantile, rounded
+from benchmarks.wakeups import wake_ups_ms
+from benchmarks.workload import CRITICAL, NORMAL, RELEASE
+
+if TYPE_CHECKING:
+    import argparse
+
+    from benchmarks.report import Report, Row
+
+SUMMARY = "a flood with critical work in it, on every pool: pace, order, latency, commands"
+POOLS = ("prefork", "threads", "gevent", "solo")
+COLUMNS = (
+    "system", "pool", "makespan_ratio", "wake_p50_ms", "wake_p99_ms", "critical_max_ms", "out_of_order", "requeues",
+    "violations", "per_task", "results_per_task", "idle_per_s", "saturated_per_s", "keeper_per_s",
+)  # fmt: skip
+PODS = 5
+CRITICAL_EVERY_S, CRITICAL_S = 0.7, 0.1
+JOURNAL = 1_000_000
+PATIENCE_S = 90.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its own options."""
+    parser.add_argument("--pool", choices=POOLS, action="append", help="measure this pool (all); may be repeated")
+    parser.add_argument("--tasks", type=int, default=120, help="normal tasks (120)")
+    parser.add_argument("--seconds", type=float, default=0.3, help="length of a normal task (0.3)")
+    parser.add_argument("--critical", type=int, default=5, help="critical tasks, 0.7 s apart (5)")
+    parser.add_argument("--window", type=float, default=8.0, help="seconds for which commands are counted (8)")
+
+
+def run(options: argparse.Namespace, report: Report) -> int:
+    """Measure each pool with the brake, then without."""
+    for pool in options.pool or POOLS:
+        for gate in (True, False):
+            row = measure(options, report, Variant(gate, pool=pool, results=True, journal=JOURNAL if gate else 0))
+            report.add(row)
+            if gate:
+                expect(row, report)
+    return report.finish(COLUMNS)
+
+
+def expect(row: Row, report: Report) -> None:
+    """Hold Headroom's figures against what is promised."""
+    for name in ("lost", "out_of_order", "requeues", "violations"):
+        report.expect(row, name, "exactly", 0)
+    report.expect(row, "makespan_ratio", "at most", 1.08)
+    report.expect(row, "per_task", "at most", 5)
+    report.expect(row, "idle_per_s", "at most", 3.5)
+    report.expect(row, "saturated_per_s", "at most", 3.5)
+    report.expect(row, "keeper_per_s", "at most", 10)
+    report.expect(row, "wake_p50_ms", "at most", 8, binding=False)
+    report.expect(row, "wake_p99_ms", "at most", 40, binding=False)
+    report.expect(row, "critical_max_ms", "at most", 50, binding=False)
+
+
+def measure(options: argparse.Namespace, report: Report, variant: Variant) -> Row:
+    """One variant: an idle fleet, the flood, a fleet that is full."""
+    label = f"{variant.system} on {variant.pool}"
+    places = max(1, int(RATIO * PODS)) if variant.gate else PODS
+    report.progress(f"{label}: starting {PODS} pods")
+    with Fleet(variant, PODS) as fleet:
+        _warm_up(fleet)
+        report.progress(f"{label}: counting the commands of an idle fleet")
+        idle, keeper = _rates(fleet, options.window)
+        report.progress(f"{label}: {options.tasks} tasks of {options.seconds:g} s, {options.critical} critical ones")
+        flood = _flood(options, fleet, places)
+        report.progress(f"{label}: counting the commands of a full fleet")
+        saturated = _saturated(fleet, places, options.window)
+        still_there = len(fleet.remaining())
+    return {
+        "system": variant.system,
+        "pool": variant.pool,
+        **flood,
+        "idle_per_s": rounded(max(idle.values())),
+        "saturated_per_s": rounded(max(saturated.values())),
+        "keeper_per_s": rounded(keeper) if variant.gate else None,
+        "left": still_there,
+    }
+
+
+def _warm_up(fleet: Fleet) -> None:
+    """Have every pod run a task, or at least try: connections are open and scripts loaded then."""
+    sent = 4 * PODS
+    for _ in range(sent):
+        fleet.send("rest", 0.02)
+    fleet.send("rest", 0.0, queue=CRITICAL)
+    _wait_done(fleet, sent + 1)
+
+
+def _wait_done(fleet: Fleet, count: int) -> None:
+    """Wait until so many tasks are done since the start, and everything is acknowledged."""
+    wait_until(lambda: fleet.done() >= count, PATIENCE_S, what=lambda: f"{count} tasks done, {fleet.done()} are")
+    wait_until(lambda: fleet.held() == 0, PATIENCE_S, what="the last acknowledgement")
+
+
+def _flood(options: argparse.Namespace, fleet: Fleet, places: int) -> Row:
+    """Publish the flood and the critical tasks; what the tasks, the journal and MONITOR say of it."""
+    before = fleet.done()
+    published: list[Published] = []
+
+    def send(seconds: float, queue: str) -> None:
+        at_s = time.time()
+        published.append(Published(fleet.send("rest", seconds, queue=queue), queue, at_s))
+
+    with Monitor(fleet.broker) as monitor:
+        began_s = time.monotonic()
+        for _ in range(options.tasks):
+            send(options.seconds, NORMAL)
+        for number in range(options.critical):
+            time.sleep(max(0.0, began_s + (number + 1) * CRITICAL_EVERY_S - time.monotonic()))
+            send(CRITICAL_S, CRITICAL)
+        _wait_done(fleet, before + len(published))
+    runs = fleet.runs(before)
+    began = {run.task: run.began_s for run in runs}
+    waits = wake_ups_ms(runs, places=places, critical=CRITICAL)
+    critical = [(began[sent.task] - sent.at_s) * 1000 for sent in published if sent.queue == CRITICAL]
+    makespan_s = max(run.ended_s for run in runs if run.queue == NORMAL) - published[0].at_s
+    tasks = len(published)
+    row = {
+        "tasks": options.tasks,
+        "makespan_s": rounded(makespan_s),
+        "makespan_ratio": rounded(makespan_s / (options.tasks * options.seconds / places), 3),
+        "wake_p50_ms": rounded(quantile(waits, 0.5)),
+        "wake_p99_ms": rounded(quantile(waits, 0.99)),
+        "critical_ms": [rounded(ms, 1) for ms in critical],
+        "critical_max_ms": rounded(max(critical, default=0.0), 1),
+        "per_task": rounded(monitor.names().total() / tasks),
+        "results_per_task": rounded(monitor.names(1).total() / tasks),
+        "commands": dict(monitor.names().most_common()),
+        "lost": len({sent.task for sent in published} - set(began)),
+        "doubled": len(runs) - len(began),
+        "out_of_order": None,
+        "requeues": None,
+        "violations": None,
+    }
+    if fleet.variant.gate:
+        verdict = fleet.verdict(published)
+        row["out_of_order"] = len(verdict.out_of_order)
+        row["requeues"] = verdict.requeues
+        row["violations"] = len(verdict.violations) + len(verdict.contradictions)
+    return row
+
+
+def _saturated(fleet: Fleet, places: int, window_s: float) -> dict[str, float]:
+    """Fill every place and let more work wait; commands a second of the pods that wait for a place.
+
+    Under plain Celery every pod has a place: of all of them.
+    """
+    waiting = 2 * PODS
+    before = fleet.done()
+    for _ in range(places):
+        fleet.send("hold")
+    wait_until(lambda: fleet.held() == places, what=f"{places} places to be taken")
+    for _ in range(waiting):
+        fleet.send("rest", 0.0)
+    idle = _pods_without_work(fleet) or set(fleet.pods)
+    rates, _ = _rates(fleet, window_s)
+    fleet.records.rpush(RELEASE, *range(places))
+    _wait_done(fleet, before + places + waiting)
+    return {pod: rate for pod, rate in rates.items() if pod in idle}
+
+
+def _pods_without_work(fleet: Fleet) -> set[str]:
+    """Pods that hold nothing; none is known under plain Celery, which files all under one key."""
+    members = cast("list[bytes]", fleet.broker.zrange(KEYS.alive(), 0, -1)) if fleet.variant.gate else []
+    return {
+        member.decode().rpartition("#")[0] for member in members if not fleet.broker.hlen(KEYS.held(member.decode()))
+    }
+
+
+def _rates(fleet: Fleet, window_s: float) -> tuple[dict[str, float], float]:
+    """Commands a second of each pod, and of the doorkeeper's own connection, while nothing is sent."""
+    groups = {process.pid: name for name, process in fleet.pods.items()}
+    owners = tcp_ports(groups)
+    with Monitor(fleet.broker) as monitor:
+        began_s = time.monotonic()
+        time.sleep(window_s)
+        took_s = time.monotonic() - began_s
+    owners |= tcp_ports(groups)
+    keepers = monitor.ports_of("watch")
+    rates = dict.fromkeys(fleet.pods, 0.0)
+    kept = 0.0
+    for port, count in monitor.by_port().items():
+        if port in keepers:
+            kept += count / took_s
+        elif port in owners:
+            rates[groups[owners[port]]] += count / took_s
+    return rates, kept
