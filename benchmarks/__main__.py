@@ -6,15 +6,15 @@ argument is wrong, 130 interrupted.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from app.local.processes import StartError
 from app.local.servers import ServerError
 from app.local.waiting import WaitError
+from benchmarks.arguments import Parser
 from benchmarks.report import Report
 
 if TYPE_CHECKING:
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
 NAMES = ("loss", "saturation", "overhead")
 INTERRUPTED = 130
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong with an argument in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """End with exit code 2."""
-        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def listing() -> str:
@@ -49,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"benchmarks: there is no benchmark {name!r}; there are {', '.join(NAMES)}\n")
         return 2
     module = importlib.import_module(f"benchmarks.{name}")
-    parser = Parser(
-        prog=f"benchmarks {name}", description=module.__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = Parser(name, module.__doc__)
     module.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the JSON line alone, and all else to stderr")
     options = parser.parse_args(rest)

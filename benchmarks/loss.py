@@ -18,6 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from app.local.judge import Published
+from benchmarks.arguments import POOLS, positive, whole
 from benchmarks.fleet import Fleet, Variant
 from benchmarks.workload import NORMAL
 
@@ -44,10 +45,10 @@ ALONE = ("--without-mingle", "--without-gossip")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own options."""
-    parser.add_argument("--kills", type=int, default=40, help="SIGKILLs for each system (40)")
-    parser.add_argument("--pods", type=int, default=5, help="workers (5)")
-    parser.add_argument("--rate", type=float, default=120.0, help="tasks published a second (120)")
-    parser.add_argument("--pool", choices=("prefork", "threads", "gevent", "solo"), default="prefork")
+    parser.add_argument("--kills", type=whole, default=40, help="SIGKILLs for each system (40)")
+    parser.add_argument("--pods", type=whole, default=5, help="workers (5)")
+    parser.add_argument("--rate", type=positive, default=120.0, help="tasks published a second (120)")
+    parser.add_argument("--pool", choices=POOLS, default="prefork")
 
 
 def run(options: argparse.Namespace, report: Report) -> int:

@@ -42,8 +42,8 @@ class Monitor:
         """Watch the server of ``client``, whose own commands are not counted."""
         self.calls: list[Call] = []
         self._client = client
-        self._own_port = int(str(cast("dict[str, Any]", client.client_info())["addr"]).rpartition(":")[2])
-        options = cast("dict[str, Any]", client.connection_pool.connection_kwargs)
+        self._own_port = int(str(cast("Any", client.client_info())["addr"]).rpartition(":")[2])
+        options = client.connection_pool.connection_kwargs
         self._watcher = redis.Redis(host=str(options["host"]), port=int(options["port"]), decode_responses=True)
         self._seen: set[str] = set()
         self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)

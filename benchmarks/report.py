@@ -26,7 +26,7 @@ class Report:
         self.title = title
         self.rows: list[Row] = []
         self.missed: list[str] = []
-        self._console = Console(stderr=quiet, width=None if (sys.stderr if quiet else sys.stdout).isatty() else 160)
+        self._console = Console(stderr=quiet, width=None if (sys.stderr if quiet else sys.stdout).isatty() else 200)
         self._began_s = time.monotonic()
 
     def progress(self, message: str) -> None:

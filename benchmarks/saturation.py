@@ -7,10 +7,12 @@ makespan_ratio   first publication to the last end of a normal task / (tasks x s
 wake_p50, p99    ms from the end of a task to the start of the next on any pod, while work waits
 critical         ms from the publication of a critical task to its start
 per_task         client commands on the broker in the whole flood, idle looks and heartbeats of the
-                 pods included, divided by the tasks; the result back end's are counted apart
+                 pods included, divided by the tasks; apart are the result back end's, and those of
+                 the doorkeeper, which go by the second and not by the task
 idle             commands a second of a pod that has nothing to do, with Celery's own heartbeat
 saturated        of the pod that is denied while normal work waits (plain: of a pod that is full)
-keeper           what the fleet's doorkeeper costs on top, a second, for the whole fleet
+keeper           what the fleet's doorkeeper costs on top, a second, for the whole idle fleet; and in
+                 the flood (it watches for producers that ring no bell, and is told of every change)
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from app.local.judge import Published
 from app.local.waiting import wait_until
+from benchmarks.arguments import POOLS, positive, whole
 from benchmarks.fleet import KEYS, RATIO, Fleet, Variant
 from benchmarks.monitor import Monitor, tcp_ports
 from benchmarks.report import quantile, rounded
@@ -32,10 +35,9 @@ if TYPE_CHECKING:
     from benchmarks.report import Report, Row
 
 SUMMARY = "a flood with critical work in it, on every pool: pace, order, latency, commands"
-POOLS = ("prefork", "threads", "gevent", "solo")
 COLUMNS = (
     "system", "pool", "makespan_ratio", "wake_p50_ms", "wake_p99_ms", "critical_max_ms", "out_of_order", "requeues",
-    "violations", "per_task", "results_per_task", "idle_per_s", "saturated_per_s", "keeper_per_s",
+    "violations", "per_task", "results_per_task", "idle_per_s", "saturated_per_s", "keeper_per_s", "keeper_flood_per_s",
 )  # fmt: skip
 PODS = 5
 CRITICAL_EVERY_S, CRITICAL_S = 0.7, 0.1
@@ -46,10 +48,10 @@ PATIENCE_S = 90.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own options."""
     parser.add_argument("--pool", choices=POOLS, action="append", help="measure this pool (all); may be repeated")
-    parser.add_argument("--tasks", type=int, default=120, help="normal tasks (120)")
-    parser.add_argument("--seconds", type=float, default=0.3, help="length of a normal task (0.3)")
-    parser.add_argument("--critical", type=int, default=5, help="critical tasks, 0.7 s apart (5)")
-    parser.add_argument("--window", type=float, default=8.0, help="seconds for which commands are counted (8)")
+    parser.add_argument("--tasks", type=whole, default=120, help="normal tasks (120)")
+    parser.add_argument("--seconds", type=positive, default=0.3, help="length of a normal task (0.3)")
+    parser.add_argument("--critical", type=whole, default=5, help="critical tasks, 0.7 s apart (5)")
+    parser.add_argument("--window", type=positive, default=8.0, help="seconds for which commands are counted (8)")
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
@@ -134,12 +136,15 @@ def _flood(options: argparse.Namespace, fleet: Fleet, places: int) -> Row:
             time.sleep(max(0.0, began_s + (number + 1) * CRITICAL_EVERY_S - time.monotonic()))
             send(CRITICAL_S, CRITICAL)
         _wait_done(fleet, before + len(published))
+        took_s = time.monotonic() - began_s
     runs = fleet.runs(before)
     began = {run.task: run.began_s for run in runs}
     waits = wake_ups_ms(runs, places=places, critical=CRITICAL)
     critical = [(began[sent.task] - sent.at_s) * 1000 for sent in published if sent.queue == CRITICAL]
     makespan_s = max(run.ended_s for run in runs if run.queue == NORMAL) - published[0].at_s
-    tasks = len(published)
+    keepers = monitor.ports_of("watch")
+    work = [call for call in monitor.calls if call.database == 0 and call.port not in keepers]
+    kept = monitor.names().total() - len(work)
     row = {
         "tasks": options.tasks,
         "makespan_s": rounded(makespan_s),
@@ -148,8 +153,9 @@ def _flood(options: argparse.Namespace, fleet: Fleet, places: int) -> Row:
         "wake_p99_ms": rounded(quantile(waits, 0.99)),
         "critical_ms": [rounded(ms, 1) for ms in critical],
         "critical_max_ms": rounded(max(critical, default=0.0), 1),
-        "per_task": rounded(monitor.names().total() / tasks),
-        "results_per_task": rounded(monitor.names(1).total() / tasks),
+        "per_task": rounded(len(work) / len(published)),
+        "results_per_task": rounded(monitor.names(1).total() / len(published)),
+        "keeper_flood_per_s": rounded(kept / took_s) if fleet.variant.gate else None,
         "commands": dict(monitor.names().most_common()),
         "lost": len({sent.task for sent in published} - set(began)),
         "doubled": len(runs) - len(began),

@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 from celery import Celery
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 import throttle
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import chain, chord, group
@@ -23,10 +23,10 @@ ALL_MAY_WORK = {"THROTTLE_RATIO": "1"}
 def test_canvas_and_results_over_two_workers(celery_setup: CeleryTestSetup) -> None:
     assert celery_setup.ready(ping=True, control=True)
     assert add.delay(1, 2).get(timeout=20) == 3
-    assert chain(add.s(1, 2), add.s(3), add.s(4)).delay().get(timeout=20) == 10
-    assert group(identity.s(number) for number in range(20)).delay().get(timeout=20) == list(range(20))
-    assert chord((add.s(number, number) for number in range(10)), xsum.s()).delay().get(timeout=20) == 90
-    for worker in celery_setup.worker_cluster:
+    assert answer(chain(add.s(1, 2), add.s(3), add.s(4))) == 10
+    assert answer(group(identity.s(number) for number in range(20))) == list(range(20))
+    assert answer(chord((add.s(number, number) for number in range(10)), xsum.s())) == 90
+    for worker in workers_of(celery_setup):
         worker.assert_log_exists("succeeded")
 
 
@@ -53,10 +53,21 @@ def test_what_a_killed_worker_was_doing_is_done_by_the_other(celery_setup: Celer
     victim = worker_of(celery_setup, result)
     victim.kill()
     assert result.get(timeout=20) is True
-    (survivor,) = (worker for worker in celery_setup.worker_cluster if worker is not victim)
+    (survivor,) = (worker for worker in workers_of(celery_setup) if worker is not victim)
     survivor.assert_log_exists(f"[{result.id}] succeeded")
     victim.restart()
     assert celery_setup.ready(ping=True, control=True)
+
+
+def answer(canvas: Any) -> Any:
+    """What the last task of a canvas returns."""
+    return canvas.delay().get(timeout=20)
+
+
+def workers_of(celery_setup: CeleryTestSetup) -> list[CeleryTestWorker]:
+    """Both workers."""
+    cluster: Any = celery_setup.worker_cluster
+    return list(cluster)
 
 
 def worker_of(celery_setup: CeleryTestSetup, result: AsyncResult) -> CeleryTestWorker:
@@ -64,7 +75,7 @@ def worker_of(celery_setup: CeleryTestSetup, result: AsyncResult) -> CeleryTestW
 
     def found() -> CeleryTestWorker | None:
         received = f"[{result.id}] received"
-        return next((worker for worker in celery_setup.worker_cluster if received in worker.logs()), None)
+        return next((worker for worker in workers_of(celery_setup) if received in worker.logs()), None)
 
     worker = wait_until(found, what="a worker to receive the task")
     assert worker is not None

@@ -1,0 +1,88 @@
+"""Each benchmark at its smallest, as a person starts it; and what it says to wrong arguments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from app.local.processes import ROOT
+
+
+def bench(*arguments: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m benchmarks`` and check how it ended."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert answer.returncode in codes, answer.stdout + answer.stderr
+    return answer
+
+
+def rows(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
+    """The rows of the JSON line, which is all that is printed with --json."""
+    answer = bench(*arguments, "--json", codes=codes)
+    (line,) = answer.stdout.splitlines()
+    parsed = json.loads(line)
+    assert list(parsed) == ["results"]
+    return parsed["results"]
+
+
+def test_loss_counts_both_systems_and_headroom_loses_nothing() -> None:
+    headroom, celery = rows("loss", "--kills", "4", "--pods", "3")
+    assert (headroom["system"], celery["system"]) == ("headroom", "celery")
+    assert headroom["kills"] == 4
+    assert (headroom["lost"], headroom["left"], headroom["violations"], headroom["missed"]) == (0, 0, 0, [])
+    assert headroom["published"] == headroom["completed"] > 0
+    assert celery["published"] == celery["completed"] + celery["lost"] + celery["left"] > 0
+
+
+def test_saturation_keeps_order_and_counts_its_commands() -> None:
+    # The tasks are long beside what this machine needs to start one, and the time's ratio is left to the full run.
+    arguments = ("--tasks", "24", "--seconds", "0.2", "--critical", "1", "--window", "3")
+    headroom, celery = rows("saturation", "--pool", "threads", *arguments, codes=(0, 1))
+    assert (headroom["lost"], headroom["out_of_order"], headroom["requeues"], headroom["violations"]) == (0, 0, 0, 0)
+    assert headroom["per_task"] < celery["per_task"]
+    assert headroom["idle_per_s"] <= 3.5
+    assert headroom["saturated_per_s"] <= 3.5
+    assert len(headroom["critical_ms"]) == 1
+    assert headroom["wake_p50_ms"] is not None
+
+
+def test_overhead_compares_the_two() -> None:
+    small = ("--pool", "threads", "--concurrency", "1", "--prefetch", "1", "--tasks", "100", "--repeat", "1")
+    # A ratio from so few tasks says nothing; that there is one does.
+    (row,) = rows("overhead", *small, codes=(0, 1))
+    assert row["time_ratio"] > 0
+    assert len(row["headroom_s"]) == len(row["celery_s"]) == 1
+
+
+def test_without_a_name_it_lists_them() -> None:
+    listed = bench().stdout
+    assert [line.split()[0] for line in listed.splitlines()[1:-1]] == ["loss", "saturation", "overhead"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["dance"], "benchmarks: there is no benchmark 'dance'; there are loss, saturation, overhead"),
+        (
+            ["loss", "--kills", "0"],
+            "benchmarks loss: argument --kills: '0' is not allowed: a whole number from 1 to 1000000",
+        ),
+        (
+            ["saturation", "--seconds", "abc"],
+            "benchmarks saturation: argument --seconds: 'abc' is not allowed: a number above 0 and up to 3600",
+        ),
+    ],
+    ids=["unknown", "no-kills", "no-number"],
+)
+def test_wrong_arguments_are_refused_in_one_line(arguments: list[str], line: str) -> None:
+    assert bench(*arguments, codes=(2,)).stderr.splitlines() == [line]
