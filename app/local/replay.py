@@ -171,6 +171,10 @@ class _Fleet:
     def _on_ack(self, entry: Entry) -> None:
         self._let_go(entry)
 
+    def _on_drop(self, entry: Entry) -> None:
+        """An older snapshot of Redis came back, with what was acknowledged since."""
+        self._let_go(entry)
+
     def _on_back(self, entry: Entry) -> None:
         self._let_go(entry)
         if entry.fields.get("where") in ("head", "tail"):

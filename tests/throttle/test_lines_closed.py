@@ -351,13 +351,13 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
                                       "call('ZADD', DRAINING, beat, m)"}),
     (guard_after_mass_silence, {"if guard and guard > now_ms then return 0 end": ""}),
     (guard_is_armed_once, {" and call('EXISTS', GUARD) == 0 then arm_guard()": " then arm_guard()"}),
-    (snapshot_from_before, {"if not runs[id] then call('HDEL', held(m), id) end": ""}),
+    (snapshot_from_before, {"if not runs[id] then": "if false then"}),
     (awaited_answer_survives_a_join, {"local runs = {[next_id] = true}": "local runs = {}"}),
     (data_loss_holds_again, {"if epoch ~= current then": "if false then"}),
     (data_loss_holds_again, {"source == '' and '' or entry(": "entry("}),
     (endless_deliveries_end, {"n >= limit then": "false then"}),
     (parked_until_due, {"if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end": ""}),
-    (parked_until_due, {"mark(m)\nlog('back', m, 'id', ARGV[6], 'where', 'park')": ""}),
+    (parked_until_due, {"mark(m)\nlog('back', m, 'id', ARGV[6], 'where', 'park', 'reason', 'due later')": ""}),
 ]  # fmt: skip
 SCENARIOS = list(dict.fromkeys(scenario for scenario, _ in CLOSED))
 

@@ -46,7 +46,10 @@ for i = 9, #ARGV, 5 do
   end
 end
 for _, id in ipairs(call('HKEYS', held(m))) do -- a snapshot from before their acknowledgement came back
-  if not runs[id] then call('HDEL', held(m), id) end
+  if not runs[id] then
+    call('HDEL', held(m), id)
+    log('drop', m, 'id', id)
+  end
 end
 mark(m)
 ring_any()

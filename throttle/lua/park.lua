@@ -11,7 +11,7 @@ if not e then return 0 end
 local occupied = occupies(m)
 call('HDEL', held(m), ARGV[6])
 mark(m)
-log('back', m, 'id', ARGV[6], 'where', 'park')
+log('back', m, 'id', ARGV[6], 'where', 'park', 'reason', 'due later')
 if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end
 if occupied > occupies(m) then ring_any() end
 return 1
