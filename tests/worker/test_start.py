@@ -20,7 +20,7 @@ from app.local.processes import ROOT
 from app.local.servers import free_port
 from throttle.errors import ConfigurationError, RedisTooOld
 from throttle.worker import connecting, installing
-from throttle.worker.take import SentinelTransport, Transport
+from throttle.worker.take import SentinelTransport, TLSTransport, Transport
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,7 +167,7 @@ def installed(app: Any) -> installing.Installation:
     ("url", "transport"),
     [
         ("redis://localhost:1/0", Transport),
-        ("rediss://localhost:1/0", Transport),
+        ("rediss://localhost:1/0", TLSTransport),
         ("sentinel://localhost:1;sentinel://localhost:2", SentinelTransport),
     ],
 )
@@ -176,6 +176,7 @@ def test_the_transport_fits_the_address(url: str, transport: type) -> None:
     connection = app.connection_for_write()
     assert type(connection.transport) is transport
     assert bool(connection.ssl) == url.startswith("rediss")
+    assert connection.as_uri().partition(":")[0] == url.partition(":")[0]
     assert "headroom" in transport.Channel.from_transport_options
 
 

@@ -132,4 +132,5 @@ def _url(conf: Any) -> str:
 
 
 def _transport(conf: Any) -> str:
-    return "SentinelTransport" if _url(conf).startswith("sentinel") else "Transport"
+    scheme = _url(conf).partition(":")[0]
+    return {"sentinel": "SentinelTransport", "rediss": "TLSTransport"}.get(scheme, "Transport")

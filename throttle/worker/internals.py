@@ -47,6 +47,7 @@ INTERNALS = (
     Internal("kombu.transport.virtual.base", "Channel.do_restore", None, "set: kombu restores nothing of its own"),
     Internal("kombu.transport.virtual.base", "Transport._deliver", ("self", "message", "queue"), "called"),
     Internal("kombu.transport.virtual.base", "Transport._callbacks", None, "read: the queues that are consumed"),
+    Internal("kombu.connection", "Connection.resolve_aliases", None, "extended: the address as it was configured"),
     # kombu, the credit it gives
     Internal("kombu.transport.virtual.base", "QoS.can_consume", ("self",), "extended: answers are always read"),
     Internal("kombu.transport.virtual.base", "QoS.append", ("self", "message", "delivery_tag"), "called: count only"),

@@ -19,6 +19,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis
+from kombu.connection import Connection
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 from kombu.utils.json import dumps, loads
@@ -299,9 +300,13 @@ class TakingChannel(kombu_redis.Channel):
 
 
 class Transport(kombu_redis.Transport):
-    """`redis://`, `rediss://` and `socket://`."""
+    """`redis://` and `socket://`."""
 
     Channel = TakingChannel
+
+
+class TLSTransport(Transport):
+    """`rediss://`."""
 
 
 class SentinelChannel(TakingChannel, kombu_redis.SentinelChannel):
@@ -314,3 +319,10 @@ class SentinelTransport(kombu_redis.SentinelTransport):
     """`sentinel://`."""
 
     Channel = SentinelChannel
+
+
+# What a person or Flower reads as the broker's address begins as the one that was configured.
+Connection.resolve_aliases.update({
+    f"{__name__}:{made.__name__}": scheme
+    for scheme, made in (("redis", Transport), ("rediss", TLSTransport), ("sentinel", SentinelTransport))
+})  # fmt: skip
