@@ -44,7 +44,10 @@ class Monitor:
         self._client = client
         self._own_port = int(str(cast("Any", client.client_info())["addr"]).rpartition(":")[2])
         options = client.connection_pool.connection_kwargs
-        self._watcher = redis.Redis(host=str(options["host"]), port=int(options["port"]), decode_responses=True)
+        # A quiet server reports nothing for as long as it is quiet.
+        self._watcher = redis.Redis(
+            host=str(options["host"]), port=int(options["port"]), decode_responses=True, socket_timeout=None
+        )
         self._seen: set[str] = set()
         self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)
 
