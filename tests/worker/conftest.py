@@ -4,25 +4,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pytest
 from celery import Celery
 
 import throttle
+from tests.support.servers import Client
 from tests.support.waiting import wait_until
+from tests.support.workers import Workers
 from throttle.keys import Keys
 from throttle.scripts import Counts, Operations, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-    from app.local.guard import Process
-    from tests.support.workers import Workers
+    from app.local.guard import Guard, Process
+    from tests.support.servers import StartServer
+
+Scenario: TypeAlias = "Callable[[Fleet, str], None]"
 
 APP = "tests.worker.workload"
 KEYS = Keys()
 POOLS = ("prefork", "threads", "gevent", "solo")
+"""Each of Celery's pools."""
 
 
 class Fleet:
@@ -94,7 +101,50 @@ def fleet(workers: Workers) -> Iterator[Fleet]:
     made.producer.close()
 
 
-@pytest.fixture(params=POOLS)
-def pool(request: pytest.FixtureRequest) -> str:
-    """Each of Celery's pools."""
-    return cast("str", request.param)
+class EveryPool:
+    """Plays one scenario on all four pools side by side, each with a server and pods of its own.
+
+    What these tests do is wait, for a TTL or for a pod to start; side by side they wait once.
+    """
+
+    def __init__(self, guard: Guard, start_server: StartServer, folder: Path) -> None:
+        """Servers and pods end with the test."""
+        self._guard, self._start_server, self._folder = guard, start_server, folder
+
+    def __call__(self, scenario: Scenario, options: Mapping[str, str]) -> None:
+        """Play it, and fail with every pool's failure."""
+        with ThreadPoolExecutor(len(POOLS)) as threads:
+            played = {pool: threads.submit(self._play, scenario, pool, options) for pool in POOLS}
+        failed = {pool: error for pool, future in played.items() if (error := future.exception()) is not None}
+        for pool, error in failed.items():
+            error.add_note(f"on the pool {pool}")
+        if failed:
+            raise ExceptionGroup(", ".join(failed), [e for e in failed.values() if isinstance(e, Exception)])
+
+    def _play(self, scenario: Scenario, pool: str, options: Mapping[str, str]) -> None:
+        folder = self._folder / pool
+        folder.mkdir()
+        with Client(self._start_server(options=options)) as client:
+            workers = Workers(self._guard, client, folder)
+            made = Fleet(workers)
+            try:
+                scenario(made, pool)
+            finally:
+                made.producer.close()
+                workers.end()
+
+
+@pytest.fixture
+def every_pool(guard: Guard, start_server: StartServer, tmp_path: Path) -> EveryPool:
+    """Plays a scenario on all four pools."""
+    return EveryPool(guard, start_server, tmp_path)
+
+
+def on_every_pool(scenario: Scenario, options: Mapping[str, str] | None = None) -> Callable[[EveryPool], None]:
+    """A test that plays the scenario on all four pools; `options` configure their servers."""
+
+    def test(every_pool: EveryPool) -> None:
+        every_pool(scenario, options or {})
+
+    test.__name__, test.__doc__, test.__module__ = scenario.__name__, scenario.__doc__, scenario.__module__
+    return test

@@ -5,17 +5,11 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.support.servers import Client
-from tests.support.workers import Workers
-from tests.worker.conftest import Fleet
+from tests.worker.conftest import on_every_pool
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from app.local.guard import Guard, Process
-    from tests.support.servers import StartServer
+    from app.local.guard import Process
+    from tests.worker.conftest import Fleet
 
 TTL_S = 3.0
 
@@ -28,6 +22,7 @@ def holder(fleet: Fleet, task: str, pods: list[Process]) -> tuple[Process, Proce
     return (first, second) if first.name == runs else (second, first)
 
 
+@on_every_pool
 def test_a_killed_pod_gives_its_message_back_once(fleet: Fleet, pool: str) -> None:
     pods = fleet.start("one", "two", pool=pool)
     task = fleet.send("work", 1.5)
@@ -39,6 +34,7 @@ def test_a_killed_pod_gives_its_message_back_once(fleet: Fleet, pool: str) -> No
     assert [entry["why"] for entry in fleet.journal("gone")] == ["silent"]
 
 
+@on_every_pool
 def test_a_warm_shutdown_ends_what_runs_and_loses_nothing(fleet: Fleet, pool: str) -> None:
     leaving, _ = pods = fleet.start("one", "two", pool=pool, WORKLOAD_CONFIG='{"worker_prefetch_multiplier": 3}')
     tasks = [fleet.send("work", 0.3) for _ in range(12)]
@@ -54,6 +50,7 @@ def test_a_warm_shutdown_ends_what_runs_and_loses_nothing(fleet: Fleet, pool: st
     assert pods[1].running
 
 
+@on_every_pool
 def test_a_frozen_pod_has_no_effect_after_it_wakes_and_takes_only_after_it_joined_anew(fleet: Fleet, pool: str) -> None:
     pods = fleet.start("one", "two", pool=pool)
     task = fleet.send("work", 1.0)
@@ -76,6 +73,7 @@ def test_a_frozen_pod_has_no_effect_after_it_wakes_and_takes_only_after_it_joine
     )
 
 
+@on_every_pool
 def test_a_restart_under_the_same_name_works_within_one_beat(fleet: Fleet, pool: str) -> None:
     (first,) = fleet.start("pod", pool=pool)
     task = fleet.send("work", 1.0)
@@ -106,29 +104,40 @@ def test_a_second_living_process_of_a_name_is_refused_in_one_line(fleet: Fleet) 
     fleet.wait_done(fleet.send("work"))
 
 
-@pytest.mark.parametrize("keeps", [True, False], ids=["with-its-data", "without-its-data"])
-def test_after_redis_restarted_every_pool_works_again_by_itself(
-    guard: Guard, start_server: StartServer, tmp_path: Path, pool: str, *, keeps: bool
-) -> None:
-    server = start_server(options={"appendonly": "yes", "appendfsync": "always"} if keeps else {})
-    with Client(server) as client:
-        workers = Workers(guard, client, tmp_path)
-        fleet = Fleet(workers)
-        fleet.start("one", "two", pool=pool)
-        task = fleet.send("work", 2.5)
-        fleet.wait(lambda: fleet.started(task), "the task's start")
-        server.kill()
-        server.start()
-        after = [fleet.send("work", 0.1) for _ in range(4)]
-        fleet.wait_done(*after, timeout_s=40.0)
-        fleet.wait(lambda: fleet.held() == 0, "nothing held")
-        assert fleet.started(task) == (1 if keeps else 0)  # the records were lost with the data
-        assert fleet.counts().alive == 2
-        assert fleet.violations() == 0
-        assert fleet.dead() == []
-        workers.end()
+def restart_redis(fleet: Fleet, pool: str) -> str:
+    """Kill Redis under a running task, start it again, see that both pods work; returns the task's id."""
+    fleet.start("one", "two", pool=pool)
+    task = fleet.send("work", 2.5)
+    fleet.wait(lambda: fleet.started(task), "the task's start")
+    fleet.client.server.kill()
+    fleet.client.server.start()
+    fleet.wait_done(*[fleet.send("work", 0.1) for _ in range(4)], timeout_s=40.0)
+    fleet.wait(lambda: fleet.counts().alive == 2, "both pods alive")
+    assert fleet.violations() == 0
+    assert fleet.dead() == []
+    return task
 
 
+def redis_restarts(fleet: Fleet, pool: str) -> None:
+    """With its data: the running task is acknowledged after the re-join, and nobody runs it again."""
+    task = restart_redis(fleet, pool)
+    fleet.wait_done(task)
+    assert fleet.started(task) == 1
+
+
+def redis_forgets(fleet: Fleet, pool: str) -> None:
+    """Without its data: what runs is held again until it ends."""
+    restart_redis(fleet, pool)
+    assert len(fleet.journal("hold")) <= 1
+
+
+test_after_redis_restarted_every_pool_works_again = on_every_pool(
+    redis_restarts, {"appendonly": "yes", "appendfsync": "always"}
+)
+test_after_redis_lost_its_data_every_pool_works_again = on_every_pool(redis_forgets)
+
+
+@on_every_pool
 def test_sigquit_loses_nothing(fleet: Fleet, pool: str) -> None:
     cold, _ = fleet.start("one", "two", pool=pool)
     tasks = [fleet.send("work", 0.5) for _ in range(4)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_REFUSED = 1
+ACCEPTANCE_S = 2.0
+"""How long a shutdown waits for children to accept what was sent to them; they do in milliseconds."""
 
 
 def nothing() -> None:
@@ -83,6 +86,7 @@ class Brake(bootsteps.StartStopStep):
         for name in ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_decode_error"):
             setattr(c, name, self.condemning(getattr(c, name), name.removeprefix("on_").replace("_", " ")))
         signals.task_received.connect(self.on_task_received, sender=c)
+        self._on_close, c.blueprint.on_close = c.blueprint.on_close, self.on_close
         super().__init__(c, **options)
 
     # -- the life of a connection
@@ -103,6 +107,23 @@ class Brake(bootsteps.StartStopStep):
     def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
         """Look at the state of things once in each turn of the hub."""
         hub.on_tick.add(self.tick)
+
+    def on_close(self) -> None:
+        """The worker ends: stop taking, and let the pool accept what is on its way to a child.
+
+        Celery drops at this point what no child has accepted, although the child has it and runs it: it would be done
+        twice, and the child would wait half a minute for somebody to read its answer.
+        """
+        self.driver.drain()
+        if self.consumer.hub is not None and self.consumer.pool.uses_semaphore:
+            self._await_acceptance(self.consumer.hub, self.consumer.pool._pool._cache)
+        self._on_close()
+
+    def _await_acceptance(self, hub: Any, jobs: dict[Any, Any]) -> None:
+        give_up_s, loop = time.monotonic() + ACCEPTANCE_S, hub.create_loop()
+        with contextlib.suppress(StopIteration, *self.consumer.connection_errors):
+            while time.monotonic() < give_up_s and not all(job._accepted for job in list(jobs.values())):
+                next(loop)
 
     def stop(self, parent: Any) -> None:
         """Stop taking when the worker ends; a lost connection is not the end."""
@@ -232,6 +253,8 @@ class Brake(bootsteps.StartStopStep):
 
         def on_failure(exc_info: Any, *args: Any, **options: Any) -> Any:
             error = getattr(exc_info.exception, "exc", exc_info.exception)
+            if _cold():
+                return None  # killed by the shutdown, or by what its signal handler raised in it: LEAVE returns it
             if not isinstance(error, Reject):
                 feed(v.Crashed(number))
             return self._then_wake(number, failed, (exc_info, *args), options)
