@@ -56,6 +56,7 @@ class Variant:
     concurrency: int = 1
     prefetch: int = 1
     results: bool = False
+    """There is a result back end, in database 1, for those tasks whose result is asked for."""
     journal: int = 0
     ttl_s: float = 30.0
     visibility_timeout_s: int = workload.HOUR_S
@@ -149,9 +150,12 @@ class Fleet:
         """Names of the pods that consume now."""
         return [name for name, pod in self.pods.items() if pod.running and is_ready(pod)]
 
-    def send(self, name: str, *arguments: Any, queue: str = workload.NORMAL) -> str:
-        """Publish one task, as a service would that knows its name; returns its id."""
-        return str(self.producer.send_task(name, arguments, queue=queue, ignore_result=not self.variant.results).id)
+    def send(self, name: str, *arguments: Any, queue: str = workload.NORMAL, result: bool = False) -> str:
+        """Publish one task, as a service would that knows its name; returns its id.
+
+        ``result`` asks for the result to be kept, where the variant has a back end.
+        """
+        return str(self.producer.send_task(name, arguments, queue=queue, ignore_result=not result).id)
 
     def runs(self, start: int = 0) -> list[Run]:
         """The tasks that came to their end, in that order, from a place in that order on."""

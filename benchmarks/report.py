@@ -26,7 +26,7 @@ class Report:
         self.title = title
         self.rows: list[Row] = []
         self.missed: list[str] = []
-        self._console = Console(stderr=quiet, width=None if (sys.stderr if quiet else sys.stdout).isatty() else 200)
+        self._console = Console(stderr=quiet, width=None if (sys.stderr if quiet else sys.stdout).isatty() else 120)
         self._began_s = time.monotonic()
 
     def progress(self, message: str) -> None:
@@ -60,16 +60,32 @@ class Report:
         if binding:
             self.missed.append(fault)
 
-    def finish(self, columns: Sequence[str]) -> int:
-        """Print the table of these columns, the verdict and the JSON line; returns the exit code."""
+    def finish(self, figures: Sequence[str], heads: Sequence[str] = ()) -> int:
+        """Print the table of these figures, the targets that were missed, and the JSON line.
+
+        Args:
+            figures: what is printed of each row; the JSON line has everything.
+            heads: with these, each row becomes a column under their values, which suits few rows of
+                many figures; without, each figure is a column.
+
+        Returns:
+            The exit code: 1 when a binding target was missed.
+        """
         table = Table(title=self.title, title_justify="left")
-        for name in columns:
-            table.add_column(name.replace("_", " "), justify="left" if name in ("system", "pool") else "right")
-        for row in self.rows:
-            table.add_row(*(shown(row.get(name)) for name in columns))
+        if heads:
+            table.add_column("")
+            for row in self.rows:
+                table.add_column("\n".join(shown(row[head]) for head in heads), justify="right")
+            for name in figures:
+                table.add_row(name.replace("_", " "), *(shown(row.get(name)) for row in self.rows))
+        else:
+            for name in figures:
+                table.add_column(name.replace("_", " "), justify="right")
+            for row in self.rows:
+                table.add_row(*(shown(row.get(name)) for name in figures))
         self._console.print(table)
         for row in self.rows:
-            label = " ".join(str(row[part]) for part in ("system", "pool") if part in row)
+            label = " ".join(str(row[part]) for part in ("system", "pool", "concurrency", "prefetch") if part in row)
             for kind in ("slow", "missed"):
                 for fault in row[kind]:
                     self._console.print(f"{kind}: {label}: {fault}", markup=False, highlight=False)

@@ -9,14 +9,18 @@ critical         ms from the publication of a critical task to its start
 per_task         client commands on the broker in the whole flood, idle looks and heartbeats of the
                  pods included, divided by the tasks; apart are the result back end's, and those of
                  the doorkeeper, which go by the second and not by the task
+results_wake     the wake-up where results are kept: storing one is part of the way
 idle             commands a second of a pod that has nothing to do, with Celery's own heartbeat
 saturated        of the pod that is denied while normal work waits (plain: of a pod that is full)
 keeper           what the fleet's doorkeeper costs on top, a second, for the whole idle fleet; and in
                  the flood (it watches for producers that ring no bell, and is told of every change)
+load             of the machine (one minute's average) as the flood began: on a machine that others
+                 use, times say little
 """
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, cast
 
@@ -32,12 +36,14 @@ from benchmarks.workload import CRITICAL, NORMAL, RELEASE
 if TYPE_CHECKING:
     import argparse
 
+    from benchmarks.fleet import Run
     from benchmarks.report import Report, Row
 
 SUMMARY = "a flood with critical work in it, on every pool: pace, order, latency, commands"
-COLUMNS = (
-    "system", "pool", "makespan_ratio", "wake_p50_ms", "wake_p99_ms", "critical_max_ms", "out_of_order", "requeues",
-    "violations", "per_task", "results_per_task", "idle_per_s", "saturated_per_s", "keeper_per_s", "keeper_flood_per_s",
+FIGURES = (
+    "makespan_ratio", "wake_p50_ms", "wake_p99_ms", "critical_max_ms", "lost", "out_of_order", "requeues", "violations",
+    "per_task", "results_per_task", "results_wake_p50_ms", "results_wake_p99_ms", "idle_per_s", "saturated_per_s",
+    "keeper_per_s", "keeper_flood_per_s", "load",
 )  # fmt: skip
 PODS = 5
 CRITICAL_EVERY_S, CRITICAL_S = 0.7, 0.1
@@ -62,7 +68,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
             report.add(row)
             if gate:
                 expect(row, report)
-    return report.finish(COLUMNS)
+    return report.finish(FIGURES, heads=("system", "pool"))
 
 
 def expect(row: Row, report: Report) -> None:
@@ -89,18 +95,20 @@ def measure(options: argparse.Namespace, report: Report, variant: Variant) -> Ro
         report.progress(f"{label}: counting the commands of an idle fleet")
         idle, keeper = _rates(fleet, options.window)
         report.progress(f"{label}: {options.tasks} tasks of {options.seconds:g} s, {options.critical} critical ones")
-        flood = _flood(options, fleet, places)
+        began_load = os.getloadavg()[0]
+        floods = _floods(options, fleet, places)
         report.progress(f"{label}: counting the commands of a full fleet")
         saturated = _saturated(fleet, places, options.window)
         still_there = len(fleet.remaining())
     return {
         "system": variant.system,
         "pool": variant.pool,
-        **flood,
+        **floods,
         "idle_per_s": rounded(max(idle.values())),
         "saturated_per_s": rounded(max(saturated.values())),
         "keeper_per_s": rounded(keeper) if variant.gate else None,
         "left": still_there,
+        "load": rounded(began_load),
     }
 
 
@@ -119,56 +127,91 @@ def _wait_done(fleet: Fleet, count: int) -> None:
     wait_until(lambda: fleet.held() == 0, PATIENCE_S, what="the last acknowledgement")
 
 
-def _flood(options: argparse.Namespace, fleet: Fleet, places: int) -> Row:
-    """Publish the flood and the critical tasks; what the tasks, the journal and MONITOR say of it."""
-    before = fleet.done()
-    published: list[Published] = []
+class Flood:
+    """One flood: what was published, what the tasks recorded, what MONITOR saw."""
 
-    def send(seconds: float, queue: str) -> None:
+    def __init__(self, fleet: Fleet, places: int, *, results: bool) -> None:
+        """``results``: whether they are kept; ``places``: how many normal tasks may run at once."""
+        self.fleet = fleet
+        self.places = places
+        self.published: list[Published] = []
+        self.runs: list[Run] = []
+        self._results = results
+
+    def play(self, *, tasks: int, seconds: float, critical: int = 0) -> None:
+        """Publish the normal tasks at once and the critical ones at their times; return when all is done."""
+        before = self.fleet.done()
+        with Monitor(self.fleet.broker) as self.monitor:
+            began_s = time.monotonic()
+            for _ in range(tasks):
+                self._send(seconds, NORMAL)
+            for number in range(critical):
+                time.sleep(max(0.0, began_s + (number + 1) * CRITICAL_EVERY_S - time.monotonic()))
+                self._send(CRITICAL_S, CRITICAL)
+            _wait_done(self.fleet, before + len(self.published))
+            self.took_s = time.monotonic() - began_s
+        self.runs = self.fleet.runs(before)
+
+    def _send(self, seconds: float, queue: str) -> None:
         at_s = time.time()
-        published.append(Published(fleet.send("rest", seconds, queue=queue), queue, at_s))
+        task = self.fleet.send("rest", seconds, queue=queue, result=self._results)
+        self.published.append(Published(task, queue, at_s))
 
-    with Monitor(fleet.broker) as monitor:
-        began_s = time.monotonic()
-        for _ in range(options.tasks):
-            send(options.seconds, NORMAL)
-        for number in range(options.critical):
-            time.sleep(max(0.0, began_s + (number + 1) * CRITICAL_EVERY_S - time.monotonic()))
-            send(CRITICAL_S, CRITICAL)
-        _wait_done(fleet, before + len(published))
-        took_s = time.monotonic() - began_s
-    runs = fleet.runs(before)
-    began = {run.task: run.began_s for run in runs}
-    waits = wake_ups_ms(runs, places=places, critical=CRITICAL)
-    critical = [(began[sent.task] - sent.at_s) * 1000 for sent in published if sent.queue == CRITICAL]
-    makespan_s = max(run.ended_s for run in runs if run.queue == NORMAL) - published[0].at_s
-    keepers = monitor.ports_of("watch")
-    work = [call for call in monitor.calls if call.database == 0 and call.port not in keepers]
-    kept = monitor.names().total() - len(work)
-    row = {
+    def wake_ups_ms(self) -> list[float]:
+        """From each end of a task to the start of the next."""
+        return wake_ups_ms(self.runs, places=self.places, critical=CRITICAL)
+
+    def critical_ms(self) -> list[float]:
+        """From each critical task's publication to its start; those that never started are left out."""
+        began = {run.task: run.began_s for run in self.runs}
+        return [
+            (began[sent.task] - sent.at_s) * 1000
+            for sent in self.published
+            if sent.queue == CRITICAL and sent.task in began
+        ]
+
+    def makespan_s(self) -> float:
+        """From the first publication to the last end of a normal task."""
+        return max(run.ended_s for run in self.runs if run.queue == NORMAL) - self.published[0].at_s
+
+    def commands(self) -> tuple[float, float]:
+        """Commands on the broker: a task, the doorkeeper's left out; and the doorkeeper's a second."""
+        keepers = self.monitor.ports_of("watch")
+        calls = [call for call in self.monitor.calls if call.database == 0]
+        kept = sum(call.port in keepers for call in calls)
+        return (len(calls) - kept) / len(self.published), kept / self.took_s
+
+
+def _floods(options: argparse.Namespace, fleet: Fleet, places: int) -> Row:
+    """The flood of the figures, and a shorter one with results."""
+    flood = Flood(fleet, places, results=False)
+    flood.play(tasks=options.tasks, seconds=options.seconds, critical=options.critical)
+    verdict = fleet.verdict(flood.published) if fleet.variant.gate else None
+    kept = Flood(fleet, places, results=True)
+    kept.play(tasks=max(1, options.tasks // 3), seconds=options.seconds)
+    waits, critical = flood.wake_ups_ms(), flood.critical_ms()
+    per_task, keeper_per_s = flood.commands()
+    done = {run.task for run in flood.runs}
+    return {
         "tasks": options.tasks,
-        "makespan_s": rounded(makespan_s),
-        "makespan_ratio": rounded(makespan_s / (options.tasks * options.seconds / places), 3),
+        "makespan_s": rounded(flood.makespan_s()),
+        "makespan_ratio": rounded(flood.makespan_s() / (options.tasks * options.seconds / places), 3),
         "wake_p50_ms": rounded(quantile(waits, 0.5)),
         "wake_p99_ms": rounded(quantile(waits, 0.99)),
         "critical_ms": [rounded(ms, 1) for ms in critical],
         "critical_max_ms": rounded(max(critical, default=0.0), 1),
-        "per_task": rounded(len(work) / len(published)),
-        "results_per_task": rounded(monitor.names(1).total() / len(published)),
-        "keeper_flood_per_s": rounded(kept / took_s) if fleet.variant.gate else None,
-        "commands": dict(monitor.names().most_common()),
-        "lost": len({sent.task for sent in published} - set(began)),
-        "doubled": len(runs) - len(began),
-        "out_of_order": None,
-        "requeues": None,
-        "violations": None,
+        "per_task": rounded(per_task),
+        "commands": dict(flood.monitor.names().most_common()),
+        "keeper_flood_per_s": rounded(keeper_per_s) if verdict else None,
+        "results_per_task": rounded(kept.monitor.names(1).total() / len(kept.published)),
+        "results_wake_p50_ms": rounded(quantile(kept.wake_ups_ms(), 0.5)),
+        "results_wake_p99_ms": rounded(quantile(kept.wake_ups_ms(), 0.99)),
+        "lost": len({sent.task for sent in flood.published} - done),
+        "doubled": len(flood.runs) - len(done),
+        "out_of_order": len(verdict.out_of_order) if verdict else None,
+        "requeues": verdict.requeues if verdict else None,
+        "violations": len(verdict.violations) + len(verdict.contradictions) if verdict else None,
     }
-    if fleet.variant.gate:
-        verdict = fleet.verdict(published)
-        row["out_of_order"] = len(verdict.out_of_order)
-        row["requeues"] = verdict.requeues
-        row["violations"] = len(verdict.violations) + len(verdict.contradictions)
-    return row
 
 
 def _saturated(fleet: Fleet, places: int, window_s: float) -> dict[str, float]:
