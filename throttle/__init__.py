@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from throttle.fleet import Fleet, Permit
 
-__all__ = ["Fleet", "Permit", "install"]
+__all__ = ["Fleet", "Permit", "install", "still_mine"]
 
 App = TypeVar("App")
 
@@ -130,6 +130,22 @@ def install(
         journal=journal,
         pod=pod,
     )
+
+
+def still_mine(task: Any) -> bool:
+    """Whether the fleet still counts the running task as this pod's. False: the pod was taken for dead meanwhile.
+
+    For a bound task (`bind=True`) to ask, as `throttle.still_mine(self)`, before an effect that must not happen twice.
+    One round trip. The answer is true of the moment in which Redis gave it: a fence for effects outside is the
+    receiver's to check.
+
+    Raises:
+        NotAMember: the task runs without a take (called directly, eagerly, or past the transport).
+        redis.RedisError: Redis did not answer; nobody knows.
+    """
+    from throttle.worker import ownership  # noqa: PLC0415 - Celery only where it is asked for
+
+    return ownership.still_mine(task)
 
 
 def __getattr__(name: str) -> Any:

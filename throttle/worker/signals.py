@@ -4,13 +4,13 @@
 ==================  ==================================================================================================
 `worker_init`       checks the settings, reaches Redis, joins the fleet under the pod's name, starts the heartbeat
 `worker_ready`      says in one line what this worker is
-`task_prerun`       verifies that the task holds its take, in the process that runs it
+`task_prerun`       verifies that the task came by a take, in the process that runs it
 `worker_shutdown`   leaves the fleet
 ==================  ==================================================================================================
 
 `task_prerun` cannot stop a task: Celery logs what a handler raises and goes on. It is the check on the brake and not
-the brake. A task that runs without its take (because this pod was taken for dead and the message was given to another)
-is counted in the fleet's `stats`, field `violations`.
+the brake. A task that runs without a take (delivered past the transport) is counted in the fleet's `stats`, field
+`violations`.
 
 A start that is refused ends with one line on standard error and exit code 1.
 """
@@ -18,29 +18,22 @@ A start that is refused ends with one line on standard error and exit code 1.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 from celery import signals
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import installing
-from throttle.worker.connecting import connect as connect_to_fleet
+from throttle.worker import installing, ownership
 from throttle.worker.connecting import reach
 from throttle.worker.driver import Driver, clash_line
-from throttle.worker.take import MARK
-
-if TYPE_CHECKING:
-    from throttle.scripts import Operations
 
 logger = logging.getLogger(__name__)
 
 VIOLATIONS = "violations"
-"""Field of the fleet's `stats`: tasks that ran without holding their take."""
+"""Field of the fleet's `stats`: tasks that ran without a take."""
 RETRY_S = 0.2
 
 
@@ -131,44 +124,29 @@ def worker_shutdown(sender: Any, **_: Any) -> None:
 
 
 def task_prerun(task: Any = None, **_: Any) -> None:
-    """Verify that the running task holds its take; count a violation when it does not. Never raises.
+    """Verify that the running task came by a take; count a violation when it did not. Never raises.
 
-    One round trip, in the process of the task. While Redis does not answer, nothing can be told and nothing is counted.
+    No round trip for a task that has one: whether the fleet still counts it is what `throttle.still_mine` asks.
     """
     made = _installation(task.app)
     request = task.request
-    if made is None or request.is_eager or request.called_directly:
+    if (
+        made is None
+        or request.is_eager
+        or request.called_directly
+        or ownership.mark(task).keys() & {"take", "broadcast"}
+    ):
         return
-    mark = (request.properties or {}).get(MARK) or {}
-    if "broadcast" in mark:
-        return
+    logger.warning("task %s[%s] was not taken: it runs against the rule", task.name, request.id)
     try:
-        operations = _operations(task.app, made)
-        if "take" in mark and operations.holds(str(mark["member"]), int(mark["take"])):
-            return
+        operations = ownership.operations(task.app)
         operations.client.hincrby(operations.keys.stats(), VIOLATIONS, 1)
         operations.client.pexpire(operations.keys.stats(), STATS_MS)
     except (redis.RedisError, KombuError, OSError) as error:
-        logger.debug("cannot verify the take of %s: %s", request.id, error)
-        return
-    logger.warning("task %s[%s] runs without holding its take: %s", task.name, request.id, mark or "it was not taken")
+        logger.debug("cannot count the violation of %s: %s", request.id, error)
 
 
 STATS_MS = 7 * 24 * 3600 * 1000
-_children: dict[int, Operations] = {}
-_children_lock = threading.Lock()
-
-
-def _operations(app: Any, made: installing.Installation) -> Operations:
-    """The driver's, in its own process; one of the child's own in a child of the prefork pool."""
-    if made.driver is not None and made.driver.pid == os.getpid():
-        return made.driver.operations
-    with _children_lock:
-        found = _children.get(os.getpid())
-        if found is None:
-            _children.clear()
-            found = _children[os.getpid()] = connect_to_fleet(app, made.settings)
-        return found
 
 
 def _installation(app: Any) -> installing.Installation | None:
