@@ -2,8 +2,8 @@
 """The task's side of its take: which one it is, and whether the fleet still counts it.
 
 A delivered message carries a mark (fleet, member, take id) among its properties, which reach the task on every pool,
-in the children of prefork too. A pod that was frozen or cut off past the TTL has lost its takes to others while their tasks
-still run here; such a task can ask before an effect that must not happen twice.
+in the children of prefork too. A pod that was frozen or cut off past the TTL has lost its takes to others while their
+tasks still run here; such a task can ask before an effect that must not happen twice.
 """
 
 from __future__ import annotations
