@@ -1,0 +1,159 @@
+"""The compose file and the manifest, read as the tools read them; and what each promises in its comments."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import kubernetes_validate
+import pytest
+import yaml
+from compose_spec import PyOptions
+from kubernetes_validate.utils import all_versions
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+MANIFEST = (ROOT / "k8s" / "worker.yaml").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "run-in-pods.md").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+USER = "10001"
+
+
+def with_defaults(text: str) -> str:
+    """The compose file as it is when no variable is set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def services() -> dict[str, dict[str, Any]]:
+    """The services of the compose file, with what they share merged in."""
+    return yaml.safe_load(with_defaults(COMPOSE))["services"]
+
+
+def pod() -> dict[str, Any]:
+    """The pod of the manifest."""
+    return yaml.safe_load(MANIFEST)["spec"]["template"]["spec"]
+
+
+# ---------------------------------------------------------------- compose
+
+
+def test_the_compose_file_is_what_the_specification_allows() -> None:
+    compose = PyOptions(apply_merge=True).from_yaml(with_defaults(COMPOSE))
+    assert sorted(compose.service_names()) == ["beat", "flower", "redis", "worker"]
+
+
+def test_a_misspelt_key_in_the_compose_file_would_be_noticed() -> None:
+    with pytest.raises(ValueError, match="stop_grace"):
+        PyOptions(apply_merge=True).from_yaml(with_defaults(COMPOSE).replace("stop_grace_period", "stop_grace"))
+
+
+@pytest.mark.parametrize("name", services())
+def test_every_service_is_confined_limited_and_looked_at(name: str) -> None:
+    service = services()[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["user"] == ("redis" if name == "redis" else f"{USER}:{USER}")
+    assert {"mem_limit", "cpus", "pids_limit", "stop_grace_period", "restart", "healthcheck"} <= set(service)
+    assert "inspect" not in service["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("name", services())
+def test_no_service_has_a_name_that_a_second_container_would_clash_with(name: str) -> None:
+    assert {"container_name", "hostname"} & set(services()[name]) == set()
+    assert "POD_NAME" not in (services()[name].get("environment") or {})
+
+
+def test_three_workers_wait_for_a_redis_that_keeps_what_it_is_given() -> None:
+    worker, redis = services()["worker"], services()["redis"]
+    assert worker["scale"] == 3
+    assert worker["depends_on"] == {"redis": {"condition": "service_healthy"}}
+    command = redis["command"]
+    assert command[command.index("--appendonly") + 1] == "yes"
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
+    assert redis["volumes"] == ["redis:/data"]
+    assert "ports" not in redis
+
+
+def test_flower_is_published_to_this_machine_alone() -> None:
+    assert services()["flower"]["ports"] == ["127.0.0.1:5555:5555"]
+    assert [name for name, service in services().items() if "ports" in service] == ["flower"]
+
+
+# ---------------------------------------------------------------- kubernetes
+
+
+@pytest.mark.parametrize("version", sorted(all_versions(), key=lambda known: [int(part) for part in known.split(".")]))
+def test_the_manifest_is_what_this_kubernetes_allows(version: str) -> None:
+    kubernetes_validate.validate(yaml.safe_load(MANIFEST), version, strict=True)
+
+
+def test_the_schemas_reach_from_the_oldest_supported_kubernetes_to_the_newest() -> None:
+    known = {tuple(int(part) for part in version.split(".")[:2]) for version in all_versions()}
+    assert min(known) <= (1, 25)
+    assert max(known) >= (1, 37)
+
+
+def test_a_misspelt_key_in_the_manifest_would_be_noticed() -> None:
+    manifest = yaml.safe_load(MANIFEST.replace("terminationGracePeriodSeconds: 120", "terminationGracePeriod: 120"))
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, "1.37", strict=True)
+
+
+def test_the_pod_is_confined() -> None:
+    assert pod()["automountServiceAccountToken"] is False
+    assert pod()["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": int(USER),
+        "runAsGroup": int(USER),
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    (container,) = pod()["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
+
+
+def test_the_pod_is_named_by_kubernetes_and_has_time_to_finish() -> None:
+    (container,) = pod()["containers"]
+    variables = {variable["name"]: variable for variable in container["env"]}
+    assert variables["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert "secretKeyRef" in variables["REDIS_URL"]["valueFrom"]
+    assert pod()["terminationGracePeriodSeconds"] >= 60
+    assert "livenessProbe" not in container
+
+
+def test_the_manifest_runs_what_the_compose_file_runs() -> None:
+    (container,) = pod()["containers"]
+    worker = services()["worker"]
+    assert container["args"] == worker["command"]
+    assert container["readinessProbe"]["exec"]["command"] == worker["healthcheck"]["test"][1:]
+
+
+# ---------------------------------------------------------------- the image
+
+
+def test_the_image_runs_as_the_user_that_compose_and_kubernetes_name_without_a_shell() -> None:
+    assert f"\nUSER {USER}:{USER}\n" in DOCKERFILE
+    entry = re.search(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE)
+    assert entry is not None
+    assert cast("list[str]", yaml.safe_load(entry[1])) == ["python3", "-m", "app.container"]
+
+
+def test_the_image_is_built_on_whatever_base_one_has() -> None:
+    assert "\nARG BASE=python:3.11-slim\n" in DOCKERFILE
+    assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${BASE}"}
+    # A syntax line would make every build fetch its own reader of this file from a registry.
+    assert not DOCKERFILE.startswith("# syntax")
+
+
+def test_the_build_sees_nothing_but_what_the_image_is_made_of() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    copied = {name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE) for name in line.split()}
+    assert {rule[1:] for rule in rules if rule.startswith("!")} == copied

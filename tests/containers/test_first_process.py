@@ -1,0 +1,209 @@
+"""A worker as the first process of a PID namespace, which is what it is in a container. No engine is needed."""
+# pyright: basic
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from celery import Celery
+
+from app.container import health, lifesign
+from app.container.steps import zombies_of
+from app.local.processes import ROOT
+from app.local.servers import free_port
+from tests.containers.conftest import namespace
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from app.local.guard import Guard, Process
+    from tests.support.servers import Client
+
+SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started or inherited, as this side of the namespace numbers them."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]
+
+
+def field(pid: int, name: str) -> str:
+    """One line of a process' status."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:"))
+
+
+class Contained:
+    """One worker (or beat) in a namespace of its own."""
+
+    def __init__(self, guard: Guard, folder: Path, url: str, *arguments: str, **settings: str) -> None:
+        """Start it; its temporary folder is ``folder``."""
+        self.folder = folder
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "REDIS_URL": url,
+            "TMPDIR": str(folder),
+            "THROTTLE_TTL": "3",
+            "PULSE_EVERY": "1",
+            **settings,
+        }
+        command = [*namespace(), sys.executable, "-m", "app.container", *arguments]
+        self.outside: Process = guard.start("contained", command, log=folder / "log", env=environment, cwd=folder)
+
+    @property
+    def first(self) -> int:
+        """The first process of the namespace, as this side numbers it."""
+        return wait_until(lambda: children(self.outside.pid), what="the namespace's first process")[0]
+
+    def handles_sigterm(self) -> bool:
+        """Whether SIGTERM would reach the first process, and not be ignored by the kernel."""
+        return bool(int(field(self.first, "SigCgt"), 16) & SIGTERM_BIT)
+
+    def wait_ready(self, role: str = "worker") -> None:
+        """Wait until the role gave a sign of life."""
+        wait_until(
+            lambda: (self.folder / f"{role}.alive").exists(), 30, what=lambda: f"{role} to be up:\n{self.outside.read_log()}"
+        )
+
+    def stop(self) -> int:
+        """SIGTERM to the first process alone, as an engine sends it; returns its exit code."""
+        os.kill(self.first, signal.SIGTERM)
+        return self.outside.wait(30)
+
+
+@pytest.fixture
+def start(guard: Guard, valkey: Client, tmp_path: Path) -> Iterator[Callable[..., Contained]]:
+    """Starts first processes on an empty Valkey."""
+    started: list[Contained] = []
+
+    def begin(*arguments: str, url: str = valkey.url, **settings: str) -> Contained:
+        started.append(Contained(guard, tmp_path, url, *arguments, **settings))
+        return started[-1]
+
+    yield begin
+    for contained in started:
+        guard.end(contained.outside, patience_s=0)
+
+
+@pytest.fixture
+def producer(valkey: Client) -> Iterator[Celery]:
+    """A service that knows no more than the broker's address."""
+    app = Celery("producer", broker=valkey.url, backend=valkey.url, set_as_current=False)
+    yield app
+    app.close()
+
+
+WORKER = ("worker", "--concurrency=2", "--without-gossip", "--without-mingle", "--include=tests.containers.chores")
+
+
+def test_sigterm_to_the_first_process_alone_drains_and_ends_with_0(
+    start: Callable[..., Contained], producer: Celery, valkey: Client
+) -> None:
+    worker = start(*WORKER)
+    worker.wait_ready()
+    assert field(worker.first, "NSpid").split()[-1] == "1"
+    running = producer.send_task("tasks.jobs.loads.sleep", args=[2], queue="task_queue")
+    wait_until(lambda: running.state == "STARTED", 10, what="the task to start")
+    pool = children(worker.first)
+    os.kill(worker.first, signal.SIGTERM)
+    after = producer.send_task("tasks.jobs.loads.sleep", args=[0], queue="task_queue")
+    assert worker.outside.wait(30) == 0
+    assert running.state == "SUCCESS"
+    assert after.state == "PENDING"
+    assert valkey.llen("task_queue") == 1
+    assert [pid for pid in pool if Path(f"/proc/{pid}").exists()] == []
+    assert not (worker.folder / "worker.alive").exists()
+
+
+def test_sigterm_ends_a_start_that_still_waits_for_redis(start: Callable[..., Contained]) -> None:
+    worker = start(*WORKER, url=f"redis://127.0.0.1:{free_port()}/0", THROTTLE_STARTUP_S="600")
+    wait_until(worker.handles_sigterm, what="the entry point to handle SIGTERM")
+    assert worker.stop() == 0
+
+
+def test_what_a_task_left_behind_becomes_no_zombie_for_good(start: Callable[..., Contained], producer: Celery) -> None:
+    worker = start(*WORKER)
+    worker.wait_ready()
+    left = [producer.send_task("tests.containers.chores.leave_behind", args=[0.5], queue="task_queue") for _ in range(3)]
+    assert [result.get(timeout=20) > 1 for result in left] == [True] * 3
+    wait_until(lambda: len(zombies_of(worker.first)) == 3, what="the processes that were left behind to end")
+    wait_until(lambda: not zombies_of(worker.first), 30, what="the first process to reap them")
+    assert worker.stop() == 0
+
+
+def test_the_pool_still_learns_that_a_child_of_its_own_was_killed(
+    start: Callable[..., Contained], producer: Celery
+) -> None:
+    worker = start(*WORKER)
+    worker.wait_ready()
+    before = set(children(worker.first))
+    running = producer.send_task("tests.containers.chores.slow_once", args=[str(worker.folder)], queue="task_queue")
+    victim = int(wait_until(lambda: read(worker.folder / "slow-once"), 10, what="the task to run"))
+    inside = {int(field(pid, "NSpid").split()[-1]): pid for pid in before}
+    os.kill(inside[victim], signal.SIGKILL)
+    assert running.get(timeout=30) == "second time"
+    assert worker.stop() == 0
+
+
+def read(file: Path) -> str:
+    """A file's text, empty until it is there."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def test_a_worker_gives_signs_of_life_while_it_consumes(
+    start: Callable[..., Contained], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = start(*WORKER)
+    worker.wait_ready()
+    monkeypatch.setattr(lifesign, "folder", lambda: worker.folder)
+    assert health.complaint("worker") is None
+    given = lifesign.path("worker").stat().st_mtime
+    wait_until(lambda: lifesign.path("worker").stat().st_mtime > given, 10, what="another sign of life")
+    assert worker.stop() == 0
+    assert health.complaint("worker") is not None
+
+
+def test_beat_as_the_first_process_sends_its_pulse_and_ends_with_0(
+    start: Callable[..., Contained], valkey: Client
+) -> None:
+    beat = start("beat")
+    beat.wait_ready("beat")
+    wait_until(lambda: valkey.llen("task_queue"), 10, what="beat to send")
+    assert beat.stop() == 0
+
+
+def test_flower_as_the_first_process_ends_with_0(start: Callable[..., Contained]) -> None:
+    port = free_port()
+    flower = start("flower", "--address=127.0.0.1", f"--port={port}")
+    page = f"http://127.0.0.1:{port}/healthcheck"
+    wait_until(lambda: health.complaint("flower", flower=page) is None, 30, what="Flower's page")
+    assert flower.stop() == 0
+
+
+def test_a_bad_setting_ends_the_container_with_one_line(start: Callable[..., Contained]) -> None:
+    worker = start(*WORKER, THROTTLE_RATIO="2")
+    assert worker.outside.wait(30) == 1
+    assert worker.outside.read_log() == "headroom: THROTTLE_RATIO='2': allowed is a number above 0 and up to 1\n"
+
+
+def test_other_commands_of_celery_are_passed_on(start: Callable[..., Contained]) -> None:
+    report = start("report")
+    assert report.outside.wait(30) == 0
+    assert "celery" in report.outside.read_log()
+
+
+def test_no_command_at_all_is_refused_with_the_usage(start: Callable[..., Contained]) -> None:
+    nothing = start()
+    assert nothing.outside.wait(30) == 2
+    assert nothing.outside.read_log().startswith("usage: python3 -m app.container worker|beat|flower")
