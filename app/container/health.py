@@ -1,9 +1,9 @@
 """What a health check runs inside the container: a few milliseconds, nothing but the standard library.
 
-    worker, beat   its main loop has turned within the last 15 s (`lifesign`). While Redis is away a worker's does not:
-                   it consumes nothing, and says so. Good for a look, for `depends_on` and for a readiness probe, and
-                   not for a liveness probe: a restart brings no Redis back
-    flower         its page answers
+worker, beat   its main loop has turned within the last 15 s (`lifesign`). While Redis is away a worker's does not:
+               it consumes nothing, and says so. Good for a look, for `depends_on` and for a readiness probe, and
+               not for a liveness probe: a restart brings no Redis back
+flower         its page answers
 """
 
 from __future__ import annotations

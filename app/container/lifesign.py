@@ -27,7 +27,7 @@ def path(role: str) -> Path:
 
 
 def give(role: str) -> None:
-    """Renew the sign. OSError when the folder cannot be written: a container that cannot say that it lives is broken."""
+    """Renew the sign. OSError when the folder cannot be written: then nobody could tell that this container lives."""
     path(role).touch()
 
 

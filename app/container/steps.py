@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import billiard.process
+from billiard import process as billiard_process
 from celery import bootsteps
 from celery.signals import beat_init, worker_shutdown
 
@@ -115,7 +115,8 @@ def state_of(pid: int) -> tuple[str, int]:
 
 def pool_children() -> frozenset[int]:
     """The processes of Celery's pool, whose exit codes it wants to see itself."""
-    return frozenset(pid for process in tuple(billiard.process._children) if (pid := process.pid) is not None)
+    known = tuple(billiard_process._children)  # noqa: SLF001 - its public look also reaps them
+    return frozenset(process.pid for process in known if process.pid is not None)
 
 
 def reap(pid: int) -> None:
@@ -129,7 +130,7 @@ def reap(pid: int) -> None:
 
 def install(app: Celery) -> None:
     """Add the steps to an app's workers, and beat's sign of life to its beat."""
-    app.steps["consumer"].update((LifeSign, Orphans))
+    app.steps["consumer"].update((LifeSign, Orphans))  # pyright: ignore[reportOptionalSubscript]
     worker_shutdown.connect(_on_worker_shutdown)
     beat_init.connect(_on_beat_init)
 

@@ -17,7 +17,10 @@ def namespace() -> tuple[str, ...]:
     """The command that runs another as the first process of a PID namespace; empty where none can be had."""
     for identity in ((), ("--user", "--map-root-user")):
         command = ("unshare", *identity, "--pid", "--fork", "--mount-proc", "--kill-child")
-        if shutil.which("unshare") and subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0:
+        if (
+            shutil.which("unshare")
+            and subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0
+        ):
             return command
     return ()
 

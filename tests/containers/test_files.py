@@ -18,6 +18,8 @@ MANIFEST = (ROOT / "k8s" / "worker.yaml").read_text()
 PAGE = (ROOT / "docs" / "how-to" / "run-in-pods.md").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 USER = "10001"
+VERSIONS = sorted(set(all_versions()))
+"""Every Kubernetes whose schemas are known, such as 1.25."""
 
 
 def with_defaults(text: str) -> str:
@@ -84,13 +86,13 @@ def test_flower_is_published_to_this_machine_alone() -> None:
 # ---------------------------------------------------------------- kubernetes
 
 
-@pytest.mark.parametrize("version", sorted(all_versions(), key=lambda known: [int(part) for part in known.split(".")]))
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_manifest_is_what_this_kubernetes_allows(version: str) -> None:
     kubernetes_validate.validate(yaml.safe_load(MANIFEST), version, strict=True)
 
 
 def test_the_schemas_reach_from_the_oldest_supported_kubernetes_to_the_newest() -> None:
-    known = {tuple(int(part) for part in version.split(".")[:2]) for version in all_versions()}
+    known = {tuple(int(part) for part in version.split(".")[:2]) for version in VERSIONS}
     assert min(known) <= (1, 25)
     assert max(known) >= (1, 37)
 
@@ -155,5 +157,7 @@ def test_the_build_sees_nothing_but_what_the_image_is_made_of() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"
-    copied = {name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE) for name in line.split()}
+    copied = {
+        name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE) for name in line.split()
+    }
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied

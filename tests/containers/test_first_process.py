@@ -70,7 +70,9 @@ class Contained:
     def wait_ready(self, role: str = "worker") -> None:
         """Wait until the role gave a sign of life."""
         wait_until(
-            lambda: (self.folder / f"{role}.alive").exists(), 30, what=lambda: f"{role} to be up:\n{self.outside.read_log()}"
+            (self.folder / f"{role}.alive").exists,
+            30,
+            what=lambda: f"{role} to be up:\n{self.outside.read_log()}",
         )
 
     def stop(self) -> int:
@@ -132,7 +134,9 @@ def test_sigterm_ends_a_start_that_still_waits_for_redis(start: Callable[..., Co
 def test_what_a_task_left_behind_becomes_no_zombie_for_good(start: Callable[..., Contained], producer: Celery) -> None:
     worker = start(*WORKER)
     worker.wait_ready()
-    left = [producer.send_task("tests.containers.chores.leave_behind", args=[0.5], queue="task_queue") for _ in range(3)]
+    left = [
+        producer.send_task("tests.containers.chores.leave_behind", args=[0.5], queue="task_queue") for _ in range(3)
+    ]
     assert [result.get(timeout=20) > 1 for result in left] == [True] * 3
     wait_until(lambda: len(zombies_of(worker.first)) == 3, what="the processes that were left behind to end")
     wait_until(lambda: not zombies_of(worker.first), 30, what="the first process to reap them")

@@ -44,7 +44,7 @@ def flower() -> Iterator[str]:
     """A page that answers as Flower's does."""
 
     class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the name that http.server asks for
+        def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
 

@@ -9,8 +9,8 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import billiard
 import pytest
+from billiard import context
 
 from app.container.steps import Orphans, pool_children, state_of, zombies_of
 from tests.support.waiting import wait_until
@@ -44,7 +44,7 @@ def test_a_zombie_is_reaped_at_its_second_turn(orphans: Orphans) -> None:
 
 
 def test_a_child_of_celerys_pool_is_left_to_the_pool(orphans: Orphans) -> None:
-    child = billiard.Process(target=sys.exit, args=(3,))
+    child = context.ForkContext().Process(target=sys.exit, args=(3,))
     child.start()
     wait_until(lambda: child.pid in zombies_of(os.getpid()), what="the pool's child to end")
     for _ in range(3):
