@@ -136,6 +136,10 @@ def test_the_manifest_runs_what_the_compose_file_runs() -> None:
     assert container["readinessProbe"]["exec"]["command"] == worker["healthcheck"]["test"][1:]
 
 
+def test_the_page_shows_the_manifest_as_it_is() -> None:
+    assert f"```yaml\n{MANIFEST}```\n" in PAGE
+
+
 # ---------------------------------------------------------------- the image
 
 

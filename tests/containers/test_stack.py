@@ -200,7 +200,8 @@ def test_all_workers_stopped_at_once_leave_nothing_but_the_queue(stack: Stack, w
         assert client.zcard(Keys().alive()) == client.zcard(Keys().draining()) == 0
         queued = {json.loads(message)["headers"]["id"] for message in client.lrange("task_queue", 0, -1)}
         assert [result.id for result in work.sent if (result.state == "SUCCESS") == (result.id in queued)] == []
-        allowed = ["task_queue", Keys().epoch(), Keys().namespace() + "seq", Keys().namespace() + "deliveries*"]
-        assert leaked_keys(client, allowed) == []
+        # kombu's own keys are not ours to judge.
+        lasting = {key for key in leaked_keys(client) if key.startswith(Keys().namespace())}
+        assert lasting == {Keys().epoch(), Keys().namespace() + "seq"}
     stack.scale(WORKERS)
     work.wait_done()
