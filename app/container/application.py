@@ -1,5 +1,4 @@
 """The application as the image runs it: `app.celery`, and what a container adds."""
-# pyright: basic
 
 from __future__ import annotations
 
