@@ -14,9 +14,12 @@ Whose part is what
 `vocabulary`   the words: the state, the events that change it, the commands that follow
 `machine`      one pure function, `step(state, event) -> (state, commands)`. Every decision is there
 `driver`       runs the commands and feeds what came of them back; owns the lock, the client and the heartbeat
-`take`         kombu's channel, QoS and transport with our two commands in place of theirs
+`take`         kombu's channel and transport with our two commands in place of theirs
+`credit`       kombu's prefetch credit, and the way of an acknowledgement to the driver
 `step`         the bootstep: ties one consumer (its loop, its requests, its shutdown) to the driver
+`connecting`   the way to the fleet's Redis, with the checks before any work
 `signals`      `worker_init`, `worker_ready`, `task_prerun`, `worker_shutdown`
+`ownership`    the task's side of its take: `throttle.still_mine`
 `installing`   what `throttle.install` sets on an app
 `internals`    every name of Celery and kombu that the above stands on, with the reason; a contract test guards it
 =============  =====================================================================================================

@@ -25,7 +25,8 @@ from celery.worker import state as worker_state
 from kombu.utils.eventio import READ
 
 from throttle.worker import vocabulary as v
-from throttle.worker.take import TakingChannel, take_id
+from throttle.worker.credit import take_id
+from throttle.worker.take import TakingChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
