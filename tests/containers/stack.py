@@ -142,8 +142,15 @@ class Stack:
             return {pod_of(member) for member in members if client.hlen(KEYS.held(member.decode()))}
 
     def incarnation(self, pod: str) -> str:
-        """The newest incarnation of a pod."""
-        return cast("bytes", self.client().hget(KEYS.names(), pod)).decode()
+        """The newest incarnation of a pod; empty when the fleet has forgotten it."""
+        member = cast("bytes | None", self.client().hget(KEYS.names(), pod))
+        return member.decode() if member else ""
+
+    def succeeded(self, tasks: Sequence[str]) -> set[str]:
+        """Which of these tasks have a result, and a good one."""
+        raw = cast("list[bytes | None]", self.client().mget([f"celery-task-meta-{task}" for task in tasks]))
+        results = [json.loads(result) for result in raw if result]
+        return {result["task_id"] for result in results if result["status"] == "SUCCESS"}
 
     def taken(self) -> list[Taken]:
         """Every take so far, in order."""
