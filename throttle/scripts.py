@@ -146,7 +146,7 @@ def script(name: str) -> Script:
 
 
 OPERATIONS = (
-    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "leave", "park", "put", "take", "watch",
+    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "knock", "leave", "park", "put", "take", "watch",
 )  # fmt: skip
 
 
@@ -250,6 +250,16 @@ class Operations:
     def acquire(self, member: str, permit_id: int, *, critical: bool = False) -> bool | None:
         """Ask for a permit under the same rule as TAKE. None: the member is LOST. `ack` releases it."""
         answer = self._call("acquire", member, (), permit_id, int(critical))
+        return None if answer < 0 else answer == 1
+
+    def knock(self, member: str, waits_for: Sequence[str | bytes] = (), *, put_back: int = 0) -> bool | None:
+        """Ask whether normal work would be admitted now, without any in hand. None: the member is LOST.
+
+        True keeps the slot up to a second for what the member fetches at once, if there is any in the queues that it
+        `waits_for`. False registers it as waiting for these, or for any slot when it names none: its bell will be rung.
+        `put_back` messages are added to the fleet's stats.
+        """
+        answer = self._call("knock", member, waits_for, put_back)
         return None if answer < 0 else answer == 1
 
     def counts(self) -> Counts:

@@ -26,6 +26,7 @@ CALLS: dict[str, Callable[[Operations], Any]] = {
     "drain": lambda ops: ops.drain("a#1"),
     "empty": lambda ops: ops.empty("a#1", 1),
     "join": lambda ops: ops.join("a#1", running=[TAKE]),
+    "knock": lambda ops: ops.knock("a#1", ["q", "r"], put_back=1),
     "leave": lambda ops: ops.leave("a#1"),
     "park": lambda ops: ops.park("a#1", 1, 1),
     "put": lambda ops: ops.put("q", "m"),

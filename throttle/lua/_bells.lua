@@ -12,6 +12,7 @@ local FRESH_MS = 1500   -- a waiter looks every second; an older entry is a dead
 local COMING_MS = 250   -- a rung pod that has not come by then does not count as coming
 local SCAN = 32         -- waiters looked at for one bell
 local BELL_MS, WAIT_MS = 5000, 60000
+local ANYTHING = ''     -- stands for a queue that is not in this Redis: who waits for it is rung for any free slot
 
 local function waiters(lane, key) return ns .. 'waiting:' .. lane .. ':' .. key end
 local function coming(key) return ns .. 'coming:' .. key end
@@ -98,7 +99,7 @@ local function ring_any()
   for _, lane in ipairs(LANES) do
     if lane == 'critical' or taken <= cap then
       for _, key in ipairs(call('ZREVRANGEBYSCORE', ns .. 'waited:' .. lane, '+inf', now_ms - FRESH_MS)) do
-        local waiting = call('LLEN', key)
+        local waiting = key == ANYTHING and SCAN or call('LLEN', key)
         if waiting > 0 and waiting > call('ZCOUNT', coming(key), now_ms - COMING_MS, '+inf')
           and ring_lane(lane, key, taken, cap) == 1 then return 1 end
       end

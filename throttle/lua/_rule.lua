@@ -21,6 +21,7 @@ local now_ms = server_ms()
 local ALIVE, DRAINING, BUSY = ns .. 'pods:alive', ns .. 'pods:draining', ns .. 'pods:busy'
 local NAMES, EPOCH, GUARD = ns .. 'names', ns .. 'epoch', ns .. 'guard'
 local KEEP_MS = 1000     -- a slot kept for the TAKE that follows an acknowledgement
+local STATS_MS = 604800000 -- the fleet's counters are kept for a week after they last changed
 local INDEX_MS = 3600000 -- an index of a fleet that is gone disappears after this
 
 local function held(x) return ns .. 'held:' .. x end
