@@ -4,8 +4,7 @@ Plain Celery, kombu or another language publishes with LPUSH. Nobody is rung, an
 looks by itself, up to a second. So one member, by a lease, holds a connection of its own with CLIENT TRACKING on:
 
     idle      WATCH sent: it renews the lease, reads the queues' lengths and rings for what lies there
-    told      Redis says that one of these lengths changed: WATCH again, at once but not within PAUSE_S of the last,
-              or FULL_PAUSE_S while the fleet is at capacity and a publication concerns nobody
+    told      Redis says that one of these lengths changed: WATCH again, at once but not within a pause of the last
     renewal   nothing for RENEW_S: WATCH again
 
 States of a member: outside (another one watches, or none), keeper, ended. There is at most one keeper per lease time,
@@ -16,7 +15,8 @@ member that hears of none tries to become it. So a dead keeper costs what no kee
 
 Redis tells of a tracked key once, so after each telling the keys are tracked anew (OPTIN: only what is asked for, not
 what WATCH reads inside), and then WATCH looks: in this order nothing falls between. An idle fleet pays 1 / RENEW_S
-commands a second for it, whatever its size; a saturated one 3 / FULL_PAUSE_S at most, however fast messages come.
+commands a second for it, whatever its size. The pause is PAUSE_S; it doubles with each look that had nobody to ring
+(producers ring for themselves, or the fleet is full) up to BUSY_PAUSE_S, so a busy fleet pays 3 / BUSY_PAUSE_S at most.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 LEASE_S = 1.0
 RENEW_S = 0.4
 PAUSE_S = 0.01
-FULL_PAUSE_S = 0.1
+BUSY_PAUSE_S = 0.1
 ANSWER_S = 5.0
 
 
@@ -106,7 +106,7 @@ class Doorkeeper:
     def _keep(self) -> None:
         """Watch until somebody else does, the membership ends, or Redis is away."""
         tracked: set[bytes] = set()
-        told = False
+        told, pause_s = False, PAUSE_S
         while not self._ended:
             member = self._member()
             found = self._watch(member, tracked if told else ()) if member else None
@@ -116,11 +116,11 @@ class Doorkeeper:
             if not tracked.issuperset(found.keys):
                 tracked, told = set(found.keys), True
                 continue  # look once more: something may have come before these keys were tracked
+            pause_s = PAUSE_S if found.rung or not told else min(pause_s * 2, BUSY_PAUSE_S)
             looked_s = time.monotonic()
             told = self._connection.can_read(self._renew_s)
             if told:
                 self._read_invalidations()
-                pause_s = FULL_PAUSE_S if found.full else PAUSE_S
                 time.sleep(max(0.0, pause_s - (time.monotonic() - looked_s)))
 
     def _begin_tracking(self) -> bool:

@@ -58,18 +58,16 @@ class StandIn:
         self._process: subprocess.Popen[bytes] | None = None
 
     def renewed(self, member: str) -> None:
-        """Tell that this member has just beaten. Starts the process when there is none (any more). Never raises."""
+        """Tell that this member has just beaten ('': that there is none to beat for).
+
+        Starts the process when there is none (any more). Never raises.
+        """
         if not self.available:
             return
         if self._process is None or self._process.poll() is not None:
             self.stop()
             self._process = self._start()
         self._write({"member": member, "address": self._address()})
-
-    def quiet(self) -> None:
-        """Tell that there is no member to beat for."""
-        if self._process is not None:
-            self._write({"member": "", "address": None})
 
     @property
     def pid(self) -> int | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import time
@@ -49,6 +50,20 @@ def rejecting(self: Any, requeue: bool) -> None:  # noqa: FBT001 - a message's a
     with redis.Redis.from_url(app.conf.broker_url) as client:
         if client.incr(f"seen:{self.request.id}") == 1:
             raise Reject("not now", requeue=requeue)
+
+
+@app.task
+def hog(seconds: float) -> None:
+    """Run C code that does not let go of Python's lock."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+
+@app.task(bind=True)
+def asking(self: Any, seconds: float) -> None:
+    """Ask after some time whether the take is still this pod's, and record the answer."""
+    time.sleep(seconds)
+    with redis.Redis.from_url(app.conf.broker_url) as client:
+        client.rpush(f"asked:{self.request.id}", int(throttle.still_mine(self)))
 
 
 @app.task

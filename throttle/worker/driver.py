@@ -16,22 +16,24 @@ import random
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import redis
 
 from throttle.doorkeeper import Doorkeeper
 from throttle.heartbeat import Heartbeat
 from throttle.scripts import Clash
+from throttle.standin import StandIn
 from throttle.worker import vocabulary as v
 from throttle.worker.machine import step
 from throttle.worker.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from throttle.scripts import Argument, Operations
     from throttle.settings import ThrottleSettings
+    from throttle.worker.requeue_machine import GateEvent
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +94,7 @@ class Driver:
         """Prepare; nothing is sent before `beat`."""
         self.operations = operations
         self.settings = settings
-        self.state = State(settings.pod)
+        self.state: State = State(settings.pod)
         self.pid = os.getpid()
         self.disowned = 0
         """Takes that the fleet gave to others before they ended here."""
@@ -100,6 +102,8 @@ class Driver:
         self.host: Host | None = None
         self.refused = ""
         """The other incarnation, once it was seen to live."""
+        self.stand_in: StandIn | None = None
+        """Beats for a pool whose tasks may hold the lock of this process."""
         self.heartbeat = Heartbeat(self._heartbeat, beat_s=settings.beat_s, ttl_s=settings.ttl_s)
         self.doorkeeper = Doorkeeper(operations.client, operations, self._living_member)
         self._clock_offset_ms = 0.0
@@ -108,7 +112,11 @@ class Driver:
 
     # -- events
 
-    def feed(self, event: v.Event) -> Exception | None:
+    def decide(self, state: State, event: Any) -> tuple[State, Sequence[Any]]:
+        """The state machine; that of another gate knows more events and commands."""
+        return step(state, event)
+
+    def feed(self, event: v.Event | GateEvent) -> Exception | None:
         """Take an event in, run what follows from it, and what follows from that.
 
         Returns the last error of Redis on the way (the machine knows of it already). Raises errors of the channel's own
@@ -118,10 +126,10 @@ class Driver:
         broken: Exception | None = None
         failure: Exception | None = None
         with self._lock:
-            events = deque([event])
+            events: deque[v.Event | GateEvent] = deque([event])
             while events:
                 phase = self.state.phase
-                self.state, commands = step(self.state, events.popleft())
+                self.state, commands = self.decide(self.state, events.popleft())
                 if phase != self.state.phase and self.line is not None:
                     self.line.under_way(self.state.phase)
                 for command in commands:
@@ -159,6 +167,12 @@ class Driver:
             self.line, self.host = line, host
             self.feed(v.Reopened(kept))
 
+    def have_stand_in(self) -> None:
+        """From the next beat, which is now: let a process beat for this one while a task holds Python's lock."""
+        if self.stand_in is None and StandIn.available:
+            self.stand_in = StandIn(self.operations, self.settings.beat_s)
+            self.heartbeat.kick()
+
     def drain(self) -> None:
         """Take nothing more; ends the wait for the bell."""
         self.feed(v.DrainAsked())
@@ -166,6 +180,8 @@ class Driver:
     def leave(self) -> None:
         """End the membership, return what is held, stop the heartbeat. Safe to repeat."""
         self.heartbeat.stop()
+        if self.stand_in is not None:
+            self.stand_in.stop()
         self.doorkeeper.stop()
         self.feed(v.LeaveAsked())
 
@@ -202,7 +218,7 @@ class Driver:
         left = LOOK_S - (time.monotonic() - self._instant_s) % LOOK_S
         return round(left if left > LOOK_S / 20 else left + LOOK_S, 3)
 
-    def _run(self, command: v.Command, events: deque[v.Event]) -> Exception | None:
+    def _run(self, command: v.Command, events: deque[v.Event | GateEvent]) -> Exception | None:
         """Run a command that may fail with Redis, and note what came of it."""
         try:
             self._do(command, events.append)
@@ -213,7 +229,7 @@ class Driver:
             return error
         return None
 
-    def _do(self, command: v.Command, then: Callable[[v.Event], None]) -> None:  # noqa: C901, PLR0912 - a line each
+    def _do(self, command: v.Command, then: Callable[[v.Event | GateEvent], None]) -> None:  # noqa: C901, PLR0912 - a line each
         ops = self.operations
         match command:
             case v.SendEnd():
@@ -256,7 +272,7 @@ class Driver:
             return ops.park(command.owner, command.id, end.due_ms)
         return ops.back(command.owner, command.id, end.where, deliveries=end.deliveries, reason=end.reason)
 
-    def _join(self, command: v.Join, then: Callable[[v.Event], None]) -> None:
+    def _join(self, command: v.Join, then: Callable[[v.Event | GateEvent], None]) -> None:
         sent_s = time.monotonic()
         answer = self.operations.join(
             command.member,
@@ -294,6 +310,8 @@ class Driver:
         stands = self.beat()
         if self.host is not None and stands:
             self.feed(v.Missing(self.host.forgotten()))
+        if self.stand_in is not None:
+            self.stand_in.renewed(self.state.member if stands else "")
         return stands
 
 

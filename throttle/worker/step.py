@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from celery import bootsteps, signals
+from celery.concurrency.prefork import TaskPool as PreforkPool
 from celery.exceptions import Reject
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from celery.worker import state as worker_state
@@ -104,6 +105,8 @@ class Brake(bootsteps.StartStopStep):
         if self.pipe is not None:
             self._join_poller(channel.connection.cycle, self.pipe)
         self.driver.attach(channel, self, frozenset(kept))
+        if not isinstance(c.pool, PreforkPool):  # its tasks run in children, and never hold this process' lock
+            self.driver.have_stand_in()
 
     def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
         """Look at the state of things once in each turn of the hub."""
