@@ -80,7 +80,15 @@ class State:
     reachable: bool = True
     """False from a command that did not get through until a beat or join does."""
 
+    shut: bool = False
+    """At the requeue gate: normal work was denied, and none is fetched until there is room."""
+
     @property
     def may_take(self) -> bool:
         """Whether the fleet may be asked for work."""
         return self.membership == "living" and not self.drain
+
+    @property
+    def admits(self) -> bool:
+        """At the requeue gate: whether a request may be let in at all."""
+        return self.may_take and self.reachable

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from throttle.scripts import Clash, Empty, Lost, Standing, Take
     from throttle.worker.state import End
 
+MARK = "headroom"
+"""Name of the message property by which the task's side finds its take: fleet, member and take id (or permit)."""
+
+OPTION = "headroom"
+"""Name of the transport option that carries the fleet and its rule to each channel."""
+
 # ---------------------------------------------------------------- events
 
 
