@@ -1,0 +1,221 @@
+# pyright: basic
+"""What the bootsteps of both gates share: how a Celery consumer lives, wakes up, ends, and tells of its requests.
+
+A step starts after Celery's own `Tasks` step and stops before it. `start` runs at every connection to the broker,
+`stop` at every loss of it and once more at the shutdown, `shutdown` when the pool has ended: DRAIN goes out in the last
+`stop` (before kombu closes its channel) and LEAVE in `shutdown`.
+
+What a worker's loop has to notice comes to it in two ways. Prefork, threads and solo run Celery's hub, which other
+threads wake by `call_soon`. Gevent waits in kombu's own poller: a pipe of ours is registered there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps
+from celery.concurrency.prefork import TaskPool as PreforkPool
+from celery.exceptions import Reject
+from celery.worker import state as worker_state
+from kombu.utils.eventio import READ
+
+from throttle.worker import vocabulary as v
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from throttle.worker.driver import Driver
+
+logger = logging.getLogger(__name__)
+
+EXIT_REFUSED = 1
+ACCEPTANCE_S = 2.0
+"""How long a shutdown waits for children to accept what was sent to them; they do in milliseconds."""
+
+
+def nothing() -> None:
+    """Give the hub something to wake up for."""
+
+
+class Pipe:
+    """Wakes a loop that waits in kombu's poller. From any thread, any number of times."""
+
+    def __init__(self) -> None:
+        """Open the pipe."""
+        self.reading, self._writing = os.pipe()
+        os.set_blocking(self.reading, False)
+        os.set_blocking(self._writing, False)
+
+    def wake(self) -> None:
+        """Make the poller return; a full pipe has done so already."""
+        with contextlib.suppress(OSError):
+            os.write(self._writing, b".")
+
+    def drain(self) -> None:
+        """Take what woke us."""
+        with contextlib.suppress(OSError):
+            os.read(self.reading, 4096)
+
+
+def cold() -> bool:
+    """Whether the worker shuts down without waiting for its tasks."""
+    return worker_state.should_terminate is not None and worker_state.should_terminate is not False
+
+
+class Hosting(bootsteps.StartStopStep):
+    """The life of a consumer, for whichever gate. A gate adds `start`, `tick`, `forgotten` and `after_end`."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+    label = "Throttle"
+
+    def __init__(self, c: Any, **options: Any) -> None:
+        """Stand at the consumer's end; before Celery's strategies remember who handles requests."""
+        self.consumer = c
+        self.driver: Driver = c.app.throttle.driver
+        self.critical = frozenset(c.app.throttle.critical_queues)
+        self.pipe = Pipe() if c.hub is None else None
+        self._on_close, c.blueprint.on_close = c.blueprint.on_close, self.on_close
+        super().__init__(c, **options)
+
+    def tick(self) -> None:
+        """Look at the state of things, once in each turn of the loop."""
+
+    def forgotten(self) -> frozenset[int]:
+        """Takes of which Celery knows nothing (any more)."""
+        return frozenset()
+
+    def after_end(self, number: int) -> None:
+        """Celery has ended the request of a take (or permit). In the thread that ended it."""
+
+    # -- the life of a connection
+
+    def have_stand_in(self) -> None:
+        """Let a process beat for this one, unless tasks run in children, where they never hold this process' lock."""
+        if not isinstance(self.consumer.pool, PreforkPool):
+            self.driver.have_stand_in()
+
+    def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
+        """Look at the state of things once in each turn of the hub."""
+        hub.on_tick.add(self.tick)
+
+    def join_poller(self, cycle: Any) -> None:
+        """Wake the loop of a worker without hub by our pipe, and look at the state of things in each turn of it."""
+        pipe, begin = self.pipe, cycle.on_poll_start
+        if pipe is None:
+            return
+
+        def on_poll_start() -> None:
+            pipe.drain()
+            self.tick()
+            begin()
+
+        cycle.poller.register(pipe.reading, READ)
+        cycle.on_poll_start = on_poll_start
+
+    def on_close(self) -> None:
+        """The worker ends: stop taking, and let the pool accept what is on its way to a child.
+
+        Celery drops at this point what no child has accepted, although the child has it and runs it: it would be done
+        twice, and the child would wait half a minute for somebody to read its answer.
+        """
+        self.driver.drain()
+        if self.consumer.hub is not None and self.consumer.pool.uses_semaphore:
+            self._await_acceptance(self.consumer.hub, self.consumer.pool._pool._cache)
+        self._on_close()
+
+    def _await_acceptance(self, hub: Any, jobs: dict[Any, Any]) -> None:
+        give_up_s, loop = time.monotonic() + ACCEPTANCE_S, hub.create_loop()
+        with contextlib.suppress(StopIteration, *self.consumer.connection_errors):
+            while time.monotonic() < give_up_s and not all(job._accepted for job in list(jobs.values())):
+                next(loop)
+
+    def stop(self, parent: Any) -> None:
+        """Stop taking when the worker ends; a lost connection is not the end."""
+        if parent.blueprint.state == bootsteps.RUN:
+            self.driver.feed(v.Cut())
+        else:
+            self.driver.drain()
+
+    def terminate(self, parent: Any) -> None:
+        """Stop taking; the pool is about to be killed."""
+        self.stop(parent)
+
+    def shutdown(self, _consumer: Any) -> None:
+        """Leave the fleet: the pool has ended, and what is still held goes back to the heads of its queues."""
+        self.driver.leave()
+
+    def info(self, _consumer: Any) -> dict[str, Any]:
+        """What `celery inspect stats` shows."""
+        state = self.driver.state
+        return {
+            "throttle": {
+                "fleet": self.driver.settings.fleet,
+                "member": state.member,
+                "membership": "draining" if state.drain else state.membership,
+                "holds": len(state.held),
+                "taken": state.next_id - 1,
+                "disowned": self.driver.disowned,
+            }
+        }
+
+    # -- what the driver asks
+
+    def wake(self) -> None:
+        """Make the loop turn once. From any thread."""
+        if self.pipe is not None:
+            self.pipe.wake()
+        else:
+            self.consumer.hub.call_soon(nothing)
+
+    def stop_worker(self, why: str) -> None:
+        """End the worker in order, with an exit code that is not 0."""
+        logger.critical("headroom: %s", why)
+        worker_state.should_stop = EXIT_REFUSED
+        self.wake()
+
+    def places(self) -> bool:
+        """Whether a process (thread, greenlet) of the pool is free."""
+        return len(worker_state.reserved_requests) < self.consumer.pool.num_processes
+
+    # -- the requests
+
+    def listen(self, request: Any, number: int) -> None:
+        """Hear what becomes of the request of a take (or permit)."""
+        feed, accepted = self.driver.feed, request.on_accepted
+        succeeded, failed, timed_out = request.on_success, request.on_failure, request.on_timeout
+
+        def on_accepted(*args: Any, **options: Any) -> Any:
+            feed(v.Started(number))
+            return accepted(*args, **options)
+
+        def on_success(result: Any, **options: Any) -> Any:
+            failed_, _, runtime = result
+            if runtime is None and not failed_ and cold():
+                return None  # a greenlet killed at its shutdown, which Celery takes for a success: it goes back
+            return self._end(number, succeeded, (result,), options)
+
+        def on_failure(exc_info: Any, *args: Any, **options: Any) -> Any:
+            error = getattr(exc_info.exception, "exc", exc_info.exception)
+            if cold():
+                return None  # killed by the shutdown, or by what its signal handler raised in it: it goes back
+            if not isinstance(error, Reject):
+                feed(v.Crashed(number))
+            return self._end(number, failed, (exc_info, *args), options)
+
+        def on_timeout(soft: Any, timeout: Any) -> Any:
+            if not soft:
+                feed(v.Crashed(number))
+            return self._end(number, timed_out, (soft, timeout), {})
+
+        request.on_accepted, request.on_success = on_accepted, on_success
+        request.on_failure, request.on_timeout = on_failure, on_timeout
+
+    def _end(self, number: int, end: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        try:
+            return end(*args, **options)
+        finally:
+            self.after_end(number)
