@@ -84,7 +84,7 @@ def install(
     ratio: float | None = None,
     ttl_s: float | None = None,
     critical_queues: Iterable[str] = ("critical",),
-    gate: str = "take",
+    gate: str | None = None,
     max_deliveries: int | None = None,
     journal: int | None = None,
     pod: str | None = None,
@@ -102,7 +102,10 @@ def install(
         ttl_s: seconds of silence after which a pod counts as dead, at least 3 (`THROTTLE_TTL`, 30).
         critical_queues: queues whose messages may use the pods that are kept free. Workers consume them in addition to
             what they consume otherwise; an app need not declare them.
-        gate: where the rule is applied; "take" is in the step that takes the message.
+        gate: where the rule is applied. "take": in the step that takes the message. "requeue": before a task is handed
+            to the pool, from where a denied message goes back to the head of its queue; for other brokers (the fleet
+            is then at `REDIS_URL`) and other versions of kombu, with less promised. None: the take, and where this
+            version of Celery or kombu was not tried with it the other one, with a warning.
         max_deliveries: how often a message is delivered to pods that die over it, before it becomes a dead letter
             (`THROTTLE_MAX_DELIVERIES`, 5).
         journal: entries that the log of operations keeps, 0 for none (`THROTTLE_JOURNAL`, 0).
@@ -115,7 +118,7 @@ def install(
 
     Raises:
         ConfigurationError: a value is not allowed, `install` was called before with other arguments, or this version of
-            Celery or kombu does not fit.
+            Celery or kombu does not fit the gate that was asked for (or any).
     """
     from throttle.worker.installing import install as install_on  # noqa: PLC0415 - Celery only where it is asked for
 

@@ -6,14 +6,15 @@ together. Members are `pod#boot`. Which keys have a TTL, and why the others must
 ========================  ======  ==========================================================================
 suffix                    TTL     holds
 ========================  ======  ==========================================================================
-pods:alive                none    zset, living and silent members by last beat; empty when all have left
-pods:draining             none    zset, members that take nothing more and finish what they hold
+pods:alive                none    zset, living and silent members by when they count as dead; empty when all have left
+pods:draining             none    zset, likewise: members that take nothing more and finish what they hold
+pods:busy                 none    zset, index of who holds something, written with every change of held
+beats, made               none    hashes, of each member: its last beat and TTL, the number of its newest take
 names                     none    hash, pod -> its newest incarnation
 held:<member>             none    hash, take id -> message: the only truth about what is under way
 epoch                     none    random, written once: tells a loss of data from a lost connection
 seq                       none    counter of takes
 parked, dead              none    messages waiting for their time; dead letters
-pods:busy                 1 h     index of who holds something, written with every change of held
 guard                     20 TTL  no return of silent members before this time
 waiting*, wanted, waited  1 min   who waits for what
 rung, coming:<queue>      1 min   bells under way
@@ -42,11 +43,11 @@ class Keys:
         return f"{self.prefix}{{headroom:{self.fleet}}}:"
 
     def alive(self) -> str:
-        """Zset: living and silent members by their last beat (server ms)."""
+        """Zset: living and silent members by the moment at which they count as dead (server ms)."""
         return self.namespace() + "pods:alive"
 
     def draining(self) -> str:
-        """Zset: draining members by their last beat (server ms)."""
+        """Zset: draining members by the moment at which they count as dead (server ms)."""
         return self.namespace() + "pods:draining"
 
     def busy(self) -> str:

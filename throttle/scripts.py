@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Standing = Literal["living", "draining", "lost"]
 Where = Literal["head", "tail", "dead"]
+Parked = Literal["parked", "due", "not yours"]
 Argument: TypeAlias = "str | bytes | int | float"
 
 
@@ -66,6 +67,14 @@ class Lost(NamedTuple):
     """The member is not living (silent, superseded, draining or gone): nothing was taken."""
 
 
+class Stale(NamedTuple):
+    """A take of this number was made before and is done with: nothing was taken, and nothing will be under it."""
+
+
+TakeAnswer: TypeAlias = Take | Empty | Lost | Stale
+STALE = -2
+
+
 class Joined(NamedTuple):
     """The member belongs to the fleet."""
 
@@ -86,6 +95,8 @@ class Beat(NamedTuple):
     standing: Standing
     returned: int
     """Messages of dead members that it brought back to their queues."""
+    server_ms: int
+    """The server's time."""
 
 
 class Watched(NamedTuple):
@@ -146,7 +157,8 @@ def script(name: str) -> Script:
 
 
 OPERATIONS = (
-    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "knock", "leave", "park", "put", "take", "watch",
+    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "knock", "leave", "park", "put", "take",
+    "watch",
 )  # fmt: skip
 
 
@@ -155,7 +167,7 @@ class Operations:
 
     Each method is one round trip, two when the script cache of the server was emptied. Each raises `redis.RedisError`
     when Redis fails; whether the operation was done is then unknown. Each is safe to repeat: TAKE answers with the same
-    message, the others have no second effect; only `put` may publish twice.
+    message while it is held and with STALE afterwards, the others have no second effect; only `put` may publish twice.
     """
 
     def __init__(self, client: redis.Redis, keys: Keys, rule: Rule) -> None:
@@ -174,14 +186,18 @@ class Operations:
         draining: bool = False,
         running: Iterable[Take] = (),
         emptied: Container[int] = (),
+        given_back: Iterable[int] = (),
     ) -> Joined | Clash:
         """Become a member or confirm it; an older, silent incarnation of the pod is superseded and its work returns.
 
         `running` is all that the member works on, `emptied` the ids among it that are acknowledged already, `next_id`
-        the take whose answer it may still await. What it holds beyond these is dropped as acknowledged long ago; what
-        it runs is held again when Redis lost its data (another `epoch` than the one remembered).
+        the take whose answer it may still await. What it runs is held again when Redis lost its data (another `epoch`
+        than the one remembered). What it holds beyond that, under ids before `next_id`, comes from an older snapshot of
+        Redis: those `given_back` (put back or parked lately) return to their queues, the others were acknowledged and
+        are dropped.
         """
-        arguments: list[Argument] = ["draining" if draining else "living", epoch, next_id]
+        back = "".join(f"{number}," for number in given_back)
+        arguments: list[Argument] = ["draining" if draining else "living", epoch, next_id, back and f",{back}"]
         for take in running:
             gone = take.id in emptied
             arguments += [take.id, take.seq, take.deliveries, b"" if gone else take.source, b"" if gone else take.raw]
@@ -192,8 +208,8 @@ class Operations:
 
     def beat(self, member: str) -> Beat:
         """Tell that the member lives; returns dead members' messages on the way."""
-        code, returned = self._call("beat", member)
-        return Beat(_STANDINGS[code], returned)
+        code, returned, server_ms = self._call("beat", member)
+        return Beat(_STANDINGS[code], returned, server_ms)
 
     def take_command(
         self, member: str, take_id: int, critical: Sequence[str | bytes], normal: Sequence[str | bytes]
@@ -203,15 +219,17 @@ class Operations:
         return self._command("take", member, keys, take_id, len(critical))
 
     @staticmethod
-    def parse_take(take_id: int, answer: Any) -> Take | Empty | Lost:
+    def parse_take(take_id: int, answer: Any) -> TakeAnswer:
         """The answer to `take_command`, read with the id that was sent."""
         if answer[0] == 1:
             return Take(take_id, int(answer[1]), int(answer[2]), _bytes(answer[3]), _bytes(answer[4]))
-        return Empty(answer[1] == 1, answer[2] == 1) if answer[0] == 0 else Lost()
+        if answer[0] == 0:
+            return Empty(answer[1] == 1, answer[2] == 1)
+        return Stale() if answer[0] == STALE else Lost()
 
     def take(
         self, member: str, take_id: int, critical: Sequence[str | bytes] = (), normal: Sequence[str | bytes] = ()
-    ) -> Take | Empty | Lost:
+    ) -> TakeAnswer:
         """Take the first admitted message from the head of its queue, or register as waiting."""
         answer = self._call("take", member, (*critical, *normal), take_id, len(critical))
         return self.parse_take(take_id, answer)
@@ -231,9 +249,12 @@ class Operations:
         """Put a held message back to the head or tail of its queue, or to the dead letters, `deliveries` more."""
         return self._call("back", member, (), take_id, where, deliveries, reason) == 1
 
-    def park(self, member: str, take_id: int, due_ms: int) -> bool:
-        """Let a held message wait in Redis until `due_ms` (server time); it holds no slot meanwhile."""
-        return self._call("park", member, (), take_id, due_ms) == 1
+    def park(self, member: str, take_id: int, due_ms: int) -> Parked:
+        """Let a held message wait in Redis until `due_ms` (server time); it holds no slot meanwhile.
+
+        By the server's clock, whatever the member's says: "due" when that time has come, and the message stays held.
+        """
+        return _PARKED[self._call("park", member, (), take_id, due_ms)]
 
     def drain(self, member: str) -> Standing:
         """Take nothing more; leave the count of the living; end the wait for the bell."""
@@ -316,6 +337,7 @@ class Operations:
             return cast("Any", self.client.execute_command(*command))
 
 
+_PARKED: dict[int, Parked] = {0: "not yours", 1: "parked", 2: "due"}
 _STANDINGS: dict[int, Standing] = {0: "lost", 1: "living", 2: "draining"}
 
 

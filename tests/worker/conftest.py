@@ -90,7 +90,14 @@ class Fleet:
 
     def violations(self) -> int:
         """Tasks that ran without holding their take."""
-        return int(cast("bytes | None", self.client.hget(KEYS.stats(), "violations")) or 0)
+        return self._stat("violations")
+
+    def put_back(self) -> int:
+        """Messages that the requeue gate put back."""
+        return self._stat("requeues")
+
+    def _stat(self, name: str) -> int:
+        return int(cast("bytes | None", self.client.hget(KEYS.stats(), name)) or 0)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # pyright: basic
-"""A contract with Celery and kombu: fails on the day on which something that the take stands on moves."""
+"""A contract with Celery and kombu: fails on the day on which something that a gate stands on moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from throttle.worker import internals
 
 
 def test_everything_is_where_it_was() -> None:
-    assert internals.moved() == []
+    assert {gate: internals.moved(gate) for gate in internals.GATES} == {"take": [], "requeue": []}
 
 
 def test_the_versions_are_those_that_were_tried() -> None:
@@ -27,16 +27,52 @@ def test_the_versions_are_those_that_were_tried() -> None:
     assert kombu.VERSION[:2] == (5, 7)
 
 
+GONE = internals.Internal("kombu.transport.redis", "Channel._gone", None, "for this test")
+OTHER = internals.Internal("kombu.transport.redis", "Channel._put", ("self",), "for this test")
+
+
+def move(monkeypatch: pytest.MonkeyPatch, *gates: str) -> None:
+    """Pretend that these gates need what is not there."""
+    for gate in gates:
+        monkeypatch.setitem(internals.INTERNALS, gate, (GONE, OTHER))
+
+
 def test_what_has_moved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = internals.Internal("kombu.transport.redis", "Channel._gone", None, "for this test")
-    other = internals.Internal("kombu.transport.redis", "Channel._put", ("self",), "for this test")
-    monkeypatch.setattr(internals, "INTERNALS", (gone, other))
-    assert internals.moved() == [
+    move(monkeypatch, "take")
+    assert internals.moved("take") == [
         "kombu.transport.redis.Channel._gone is gone",
         "kombu.transport.redis.Channel._put has the parameters self, queue, message, kwargs",
     ]
-    with pytest.raises(ConfigurationError, match="does not fit celery"):
-        internals.check()
+    with pytest.raises(ConfigurationError, match='gate="take" does not fit celery'):
+        internals.choose("take")
+
+
+def test_where_the_take_does_not_fit_the_other_gate_is_used_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert internals.choose(None) == ("take", "")
+    assert internals.choose("requeue") == ("requeue", "")
+    move(monkeypatch, "take")
+    assert internals.choose(None) == ("requeue", "kombu.transport.redis.Channel._gone is gone")
+    assert internals.choose("requeue") == ("requeue", "")
+
+
+def test_where_neither_gate_fits_the_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    move(monkeypatch, "take", "requeue")
+    for gate in (None, "take", "requeue"):
+        with pytest.raises(ConfigurationError, match=r"Channel._gone is gone; allowed are versions"):
+            internals.choose(gate)
+
+
+def test_a_newer_version_is_not_trusted_with_the_take_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kombu, "VERSION", (5, 8, 0))
+    monkeypatch.setattr(kombu, "__version__", "5.8.0")
+    assert internals.choose(None) == ("requeue", "kombu 5.8.0 is newer than 5.7")
+    assert internals.choose("take") == ("take", "")
+
+
+def test_a_version_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(celery, "VERSION", (5, 6, 9))
+    with pytest.raises(ConfigurationError, match=r"is too old; allowed is 5.7 or newer"):
+        internals.choose(None)
 
 
 def source(thing: Any) -> str:

@@ -122,7 +122,7 @@ def test_a_bad_setting_is_one_line(variable: str, value: str, allowed: str, monk
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gate": "requeue"}, "gate='requeue': allowed is take"),
+        ({"gate": "door"}, "gate='door': allowed is take or requeue"),
         ({"critical_queues": "critical"}, "allowed is a sequence of queue names"),
         ({"ratio": 0}, "ratio=0: "),
         ({"ttl_s": 2}, "ttl_s=2: "),

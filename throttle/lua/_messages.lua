@@ -32,19 +32,31 @@ local function done_with(source, raw, n)
   if n > 0 then call('DEL', count_key(source, raw)) end
 end
 
--- A message goes back to its queue after n deliveries, or to the dead letters when that were too many.
+-- A message goes back to its queue after n deliveries, or to the dead letters when that were too many, or when its
+-- queue does not take it any more (another type of key, no right to it). Whoever calls takes it out of its old place
+-- afterwards: a script that fails half way leaves it there.
 local function push(source, raw, n, where, reason)
-  if where == 'dead' or n >= limit then
-    done_with(source, raw, n)
-    call('XADD', DEAD, '*', 'source', source, 'raw', raw, 'deliveries', n, 'reason', reason, 'member', m, 'at', now_ms)
-    return
+  if where ~= 'dead' and n < limit then
+    local pushed = redis.pcall(where == 'tail' and 'LPUSH' or 'RPUSH', source, raw)
+    if type(pushed) ~= 'table' then
+      if n > 0 then
+        call('SET', count_key(source, raw), n, 'PX', COUNT_MS)
+        call('SET', COUNTED, 1, 'PX', COUNT_MS)
+      end
+      return
+    end
+    reason = pushed.err
   end
-  if n > 0 then
-    call('SET', count_key(source, raw), n, 'PX', COUNT_MS)
-    call('SET', COUNTED, 1, 'PX', COUNT_MS)
-  end
-  call(where == 'tail' and 'LPUSH' or 'RPUSH', source, raw)
-  ring_for(source)
+  done_with(source, raw, n)
+  call('XADD', DEAD, '*', 'source', source, 'raw', raw, 'deliveries', n, 'reason', reason, 'member', m, 'at', now_ms)
+end
+
+-- A take of m ends: it is out of m's hands, and its slot is free or kept.
+local function let_go(id, keep)
+  local occupied = occupies(m)
+  call('HDEL', held(m), id)
+  mark(m, keep)
+  return occupied > occupies(m)
 end
 
 -- RETURN: members end here, with all they hold, in one script. What they held goes to the heads of its queues, the
@@ -56,19 +68,23 @@ local function gone(members, why)
       local seq, n, source, raw = open(e)
       if seq then back[#back + 1] = {seq, n + add, source, raw, x} end
     end
-    call('DEL', held(x))
-    strike_off(x)
-    arrived(x)
-    for _, index in ipairs{ALIVE, DRAINING, BUSY} do call('ZREM', index, x) end
-    local pod = x:match('^(.*)#')
-    if call('HGET', NAMES, pod) == x then call('HDEL', NAMES, pod) end
   end
   table.sort(back, function(a, b) return a[1] > b[1] end)
   for _, r in ipairs(back) do
     log('return', r[5], 'seq', r[1], 'key', r[3])
     push(r[3], r[4], r[2], 'head', why)
   end
-  for _, x in ipairs(members) do log('gone', x, 'why', why) end
+  for _, x in ipairs(members) do
+    call('DEL', held(x))
+    strike_off(x)
+    arrived(x)
+    for _, index in ipairs{ALIVE, DRAINING, BUSY} do call('ZREM', index, x) end
+    for _, table_of in ipairs{BEATS, MADE} do call('HDEL', table_of, x) end
+    local pod = x:match('^(.*)#')
+    if call('HGET', NAMES, pod) == x then call('HDEL', NAMES, pod) end
+    log('gone', x, 'why', why)
+  end
+  for _, r in ipairs(back) do ring_for(r[3]) end
   return #back
 end
 
@@ -78,14 +94,15 @@ local function due()
   local ready = call('ZRANGEBYSCORE', PARKED, '-inf', now_ms, 'LIMIT', 0, DUE_AT_ONCE)
   for i = #ready, 1, -1 do
     local _, n, source, raw = open(ready[i])
-    call('ZREM', PARKED, ready[i])
     push(source, raw, n, 'head', 'due')
+    call('ZREM', PARKED, ready[i])
+    ring_for(source)
   end
 end
 
 local function silent_members()
-  local silent = call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms - ttl_ms)
-  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING, '-inf', now_ms - ttl_ms)) do silent[#silent + 1] = x end
+  local silent = call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms)
+  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING, '-inf', now_ms)) do silent[#silent + 1] = x end
   return silent
 end
 

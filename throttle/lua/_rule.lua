@@ -2,7 +2,7 @@
 -- Every operation begins with this file, so that all of them read one clock and one truth.
 --   KEYS[1] ns              namespace of the fleet, ends in ':'
 --   ARGV[1] member          pod#boot, '' for a producer
---   ARGV[2] ttl_ms          a member silent for longer than this is dead
+--   ARGV[2] ttl_ms          the member is dead when it has been silent for longer than this
 --   ARGV[3] ratio           share of the living pods that may be busy with normal work
 --   ARGV[4] max deliveries  a message returned this often goes to the dead letters
 --   ARGV[5] journal         entries the log of operations keeps; 0: none is written
@@ -20,9 +20,10 @@ local now_ms = server_ms()
 
 local ALIVE, DRAINING, BUSY = ns .. 'pods:alive', ns .. 'pods:draining', ns .. 'pods:busy'
 local NAMES, EPOCH, GUARD = ns .. 'names', ns .. 'epoch', ns .. 'guard'
+local BEATS, MADE = ns .. 'beats', ns .. 'made'
 local KEEP_MS = 1000     -- a slot kept for the TAKE that follows an acknowledgement
 local STATS_MS = 604800000 -- the fleet's counters are kept for a week after they last changed
-local INDEX_MS = 3600000 -- an index of a fleet that is gone disappears after this
+local JOURNAL_MS = 3600000
 
 local function held(x) return ns .. 'held:' .. x end
 
@@ -34,21 +35,32 @@ local function log(op, member, ...)
   if journal > 0 then
     local stream = ns .. 'journal'
     call('XADD', stream, 'MAXLEN', '~', journal, '*', 'op', op, 'member', member, 'at', now_ms, ...)
-    call('PEXPIRE', stream, INDEX_MS)
+    call('PEXPIRE', stream, JOURNAL_MS)
   end
 end
 
+-- The score of ALIVE and DRAINING is the moment at which a member counts as dead: its last beat and its own TTL, so that
+-- pods with different TTLs (a rolling change of it) judge each other by the other's own.
+local function note_beat(index, x)
+  call('ZADD', index, now_ms + ttl_ms, x)
+  call('HSET', BEATS, x, string.format('%.0f %.0f', now_ms, ttl_ms))
+end
+
+-- When x has beaten last and its TTL; nil when it is no member.
 local function last_beat(x)
-  return tonumber(call('ZSCORE', ALIVE, x) or call('ZSCORE', DRAINING, x) or nil)
+  local noted = call('HGET', BEATS, x)
+  if not noted then return nil end
+  local beat, ttl = noted:match('^(%d+) (%d+)$')
+  return tonumber(beat), tonumber(ttl)
 end
 
 local function living(x)
-  local beat = call('ZSCORE', ALIVE, x)
-  return beat and tonumber(beat) > now_ms - ttl_ms
+  local dead_at = call('ZSCORE', ALIVE, x)
+  return dead_at and tonumber(dead_at) > now_ms
 end
 
 local function capacity()
-  local n = call('ZCOUNT', ALIVE, '(' .. now_ms - ttl_ms, '+inf')
+  local n = call('ZCOUNT', ALIVE, '(' .. now_ms, '+inf')
   return math.max(1, math.floor(n * ratio + 1e-9))
 end
 
@@ -61,7 +73,7 @@ end
 -- Living members that occupy a slot, without one of them when it is named.
 local function busy(without)
   local count = call('ZCOUNT', BUSY, '(' .. now_ms, '+inf')
-  for _, x in ipairs(call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms - ttl_ms)) do
+  for _, x in ipairs(call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms)) do
     count = count - occupies(x)
     if x == without then without = nil end
   end
@@ -74,6 +86,14 @@ local function mark(x, keep)
   if not call('ZSCORE', ALIVE, x) then call('ZREM', BUSY, x) return end
   if call('EXISTS', held(x)) == 1 then call('ZADD', BUSY, 'inf', x)
   elseif keep then call('ZADD', BUSY, now_ms + KEEP_MS, x)
-  else call('ZREM', BUSY, x) return end
-  call('PEXPIRE', BUSY, INDEX_MS)
+  else call('ZREM', BUSY, x) end
+end
+
+-- Whether a take (or permit) of this number was made before, by this incarnation. A command that was stuck on a
+-- connection which was given up may arrive long after the process went on: it must not take anything.
+local function made_before(id) return tonumber(call('HGET', MADE, m) or 0) >= tonumber(id) end
+local function make(id, e)
+  call('HSET', held(m), id, e)
+  call('HSET', MADE, m, id)
+  mark(m)
 end

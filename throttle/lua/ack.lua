@@ -10,9 +10,6 @@ local e = call('HGET', held(m), ARGV[6])
 if not e then return 0 end
 local seq, n, source, raw = open(e)
 if seq then done_with(source, raw, n) end
-local occupied = occupies(m)
-call('HDEL', held(m), ARGV[6])
-mark(m, ARGV[7] == '1')
 log('ack', m, 'id', ARGV[6])
-if occupied > occupies(m) then ring_any() end
+if let_go(ARGV[6], ARGV[7] == '1') then ring_any() end
 return 1

@@ -9,11 +9,10 @@
 even_when_full()
 local e = call('HGET', held(m), ARGV[6])
 if not e then return 0 end
-local occupied = occupies(m)
-call('HDEL', held(m), ARGV[6])
-mark(m)
-log('back', m, 'id', ARGV[6], 'where', ARGV[7], 'reason', ARGV[9])
 local seq, n, source, raw = open(e)
 if seq then push(source, raw, n + tonumber(ARGV[8]), ARGV[7], ARGV[9]) end
-if occupied > occupies(m) then ring_any() end
+log('back', m, 'id', ARGV[6], 'where', ARGV[7], 'reason', ARGV[9])
+local freed = let_go(ARGV[6])
+if seq then ring_for(source) end
+if freed then ring_any() end
 return 1

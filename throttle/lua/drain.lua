@@ -4,10 +4,10 @@
 -- KEYS[1] ns             namespace of the fleet
 -- RETURNS 2 | 0          2: draining; 0: LOST
 even_when_full()
-local beat = call('ZSCORE', ALIVE, m)
-if beat then
+local dead_at = call('ZSCORE', ALIVE, m)
+if dead_at then
   call('ZREM', ALIVE, m)
-  call('ZADD', DRAINING, beat, m)
+  call('ZADD', DRAINING, dead_at, m)
   mark(m)
   strike_off(m)
   log('drain', m)

@@ -5,23 +5,21 @@
 -- ARGV[6] state          living | draining
 -- ARGV[7] epoch          the epoch the member remembers, '' for none
 -- ARGV[8] next take id   the id of the take whose answer it may still await
--- ARGV[9..] running      five for each message it runs: take id, seq, deliveries, source, raw; source and raw empty
+-- ARGV[9] given back     take ids that it has put back or parked lately, each between commas
+-- ARGV[10..] running     five for each message it runs: take id, seq, deliveries, source, raw; source and raw empty
 --                        when it is acknowledged already and only its work goes on
 -- RETURNS {1, epoch} | {0, other incarnation, its last beat in ms}    0: two incarnations beat, CLASH
 even_when_full()
 local pod, state, epoch, next_id = m:match('^(.*)#'), ARGV[6], ARGV[7], ARGV[8]
 local old = call('HGET', NAMES, pod)
 if old and old ~= m then
-  local beat = last_beat(old)
-  if beat and beat > now_ms - beat_ms then return {0, old, string.format('%.0f', beat)} end
+  local beat, ttl = last_beat(old)
+  if beat and beat > now_ms - ttl / 3 then return {0, old, string.format('%.0f', beat)} end
 end
 
 -- Nobody beat for two beats: Redis was away, or everything died. Do not believe it for one TTL.
 local newest = 0
-for _, index in ipairs{ALIVE, DRAINING} do
-  local last = call('ZRANGE', index, -1, -1, 'WITHSCORES')
-  if last[2] then newest = math.max(newest, tonumber(last[2])) end
-end
+for _, noted in ipairs(call('HVALS', BEATS)) do newest = math.max(newest, tonumber(noted:match('^%d+'))) end
 if newest > 0 and newest < now_ms - 2 * beat_ms and call('EXISTS', GUARD) == 0 then arm_guard() end
 
 if old and old ~= m then gone({old}, 'superseded') end
@@ -33,11 +31,11 @@ end
 call('HSET', NAMES, pod, m)
 call('ZREM', ALIVE, m)
 call('ZREM', DRAINING, m)
-call('ZADD', state == 'draining' and DRAINING or ALIVE, now_ms, m)
+note_beat(state == 'draining' and DRAINING or ALIVE, m)
 log('join', m, 'state', state, 'old', old and old ~= m and old or '')
 
 local runs = {[next_id] = true}
-for i = 9, #ARGV, 5 do
+for i = 10, #ARGV, 5 do
   local id, seq, n, source, raw = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
   runs[id] = true
   if epoch ~= current then -- Redis lost its data: what runs is held again
@@ -45,8 +43,17 @@ for i = 9, #ARGV, 5 do
     log('hold', m, 'id', id, 'seq', seq, 'key', source)
   end
 end
-for _, id in ipairs(call('HKEYS', held(m))) do -- a snapshot from before their acknowledgement came back
-  if not runs[id] then
+-- What it holds beyond that comes from a snapshot of before its end: it was acknowledged, and is dropped; or given back,
+-- and goes back again. A later take is none of this: a JOIN that was stuck on its way knows nothing of it.
+local awaited = tonumber(next_id)
+call('HSET', MADE, m, math.max(awaited - 1, tonumber(call('HGET', MADE, m) or 0)))
+for _, id in ipairs(call('HKEYS', held(m))) do
+  if not runs[id] and tonumber(id) < awaited then
+    local seq, n, source, raw = open(call('HGET', held(m), id))
+    if seq and ARGV[9]:find(',' .. id .. ',', 1, true) then
+      push(source, raw, n, 'head', 'snapshot')
+      ring_for(source)
+    end
     call('HDEL', held(m), id)
     log('drop', m, 'id', id)
   end

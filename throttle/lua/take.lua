@@ -10,6 +10,7 @@
 --       | {0, denied, watched}    nothing; denied is 1 when normal work was not admitted, watched when there is a
 --                                doorkeeper
 --       | {-1}           LOST: not a living member
+--       | {-2}           STALE: this number was taken before and is done with; nothing was taken
 even_when_full()
 if not living(m) then return {-1} end
 local id, critical = ARGV[6], tonumber(ARGV[7])
@@ -17,13 +18,12 @@ local rung = arrived(m)
 notice(last_beat(m))
 due()
 local again = call('HGET', held(m), id)
-if again then
+if again and again ~= '' then
   local seq, n, source, raw = open(again)
-  if seq then
-    strike_off(m)
-    return {1, seq, n, source, raw}
-  end
+  strike_off(m)
+  return {1, seq, n, source, raw}
 end
+if made_before(id) then return {-2} end
 local others, cap = busy(m), capacity()
 local admitted = others < cap
 local want = {}
@@ -32,8 +32,7 @@ for i = 2, #KEYS do
   local raw = (admitted or lane == 'critical') and call('RPOP', KEYS[i])
   if raw then
     local seq, n = call('INCR', ns .. 'seq'), deliveries(KEYS[i], raw)
-    call('HSET', held(m), id, entry(seq, n, KEYS[i], raw))
-    mark(m)
+    make(id, entry(seq, n, KEYS[i], raw))
     strike_off(m)
     log('take', m, 'id', id, 'seq', seq, 'lane', lane, 'key', KEYS[i], 'deliveries', n, 'busy', others, 'capacity', cap)
     ring_any()     -- the baton: more work and a slot left

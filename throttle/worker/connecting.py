@@ -14,13 +14,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import redis
+from kombu.connection import Connection
 from kombu.exceptions import KombuError
+from kombu.transport import redis as kombu_redis
 from redis.exceptions import BusyLoadingError, NoPermissionError
 
 from throttle.errors import RedisRefused, RedisTooOld, RedisUnreachable
 from throttle.keys import Keys
 from throttle.scripts import Operations
-from throttle.worker.take import TakingChannel
 
 if TYPE_CHECKING:
     from throttle.settings import ThrottleSettings
@@ -39,20 +40,31 @@ def connect(app: Any, settings: ThrottleSettings) -> Operations:
     Raises what kombu and redis-py raise when it does not answer, or refuses. Two round trips.
     """
     answer_s = min(ANSWER_S, settings.beat_s)
-    broker = app.connection_for_write(
-        transport_options={"socket_timeout": answer_s, "socket_connect_timeout": answer_s, "max_connections": 100}
+    place = address(
+        app,
+        settings,
+        transport_options={"socket_timeout": answer_s, "socket_connect_timeout": answer_s, "max_connections": 100},
     )
-    transport = broker.transport
+    transport = place.transport
     channel = transport.create_channel(transport)
-    if not isinstance(channel, TakingChannel):
+    if not isinstance(channel, kombu_redis.Channel):
         message = (
-            f"broker {broker.as_uri()} is no Redis: allowed are redis://, rediss://, redis+socket:// and sentinel://"
+            f"{place.as_uri()} is no Redis: allowed are redis://, rediss://, redis+socket:// and sentinel:// (other "
+            'brokers: gate="requeue", with the fleet at REDIS_URL)'
         )
         raise RedisRefused(message)
     client = redis.Redis(connection_pool=channel.pool)
     client.ping()
     channel.client.connection_pool.disconnect()  # kombu's own, for consuming: nobody will
     return Operations(client, Keys(settings.fleet, channel.global_keyprefix), settings.rule())
+
+
+def address(app: Any, settings: ThrottleSettings, **options: Any) -> Any:
+    """The fleet's Redis, for kombu: the broker, or `REDIS_URL` for an app on another broker. Nothing is sent."""
+    broker = app.connection_for_write(**options)
+    if app.throttle.gate == "requeue" and broker.transport.driver_type != "redis":
+        return Connection(settings.redis_url, **options)
+    return broker
 
 
 def reach(app: Any, settings: ThrottleSettings) -> Operations:
@@ -63,7 +75,7 @@ def reach(app: Any, settings: ThrottleSettings) -> Operations:
         RedisTooOld: it lacks what the scripts need.
         RedisUnreachable: nobody answered in time.
     """
-    where = app.connection_for_write().as_uri()
+    where = address(app, settings).as_uri()
     give_up_s = time.monotonic() + settings.startup_s
     while True:
         try:

@@ -1,5 +1,5 @@
 # pyright: basic
-"""What `throttle.install` does to an app: settings, the transport, the bootstep, the signal handlers.
+"""What `throttle.install` does to an app: settings, the gate with its bootstep and transport, the signal handlers.
 
 Nothing is sent and the app's configuration is not loaded: what depends on it is set when Celery loads it, so that
 `install` may come before or after `config_from_object`.
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from throttle.errors import ConfigurationError
 from throttle.settings import ThrottleSettings, load_settings
 from throttle.worker import internals, signals
-from throttle.worker.step import Brake
-from throttle.worker.take import OPTION
+from throttle.worker.vocabulary import OPTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,16 +24,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GATES = ("take",)
 LATE = ("task_acks_late", "task_reject_on_worker_lost")
 DEFAULTS: dict[str, Any] = {
     "task_acks_late": True,  # acknowledged when done: a message belongs to its pod until then
     "task_reject_on_worker_lost": True,  # ... and comes back when the process that ran it is lost
     "worker_prefetch_multiplier": 1,  # a message that waits in a busy pod is one that no idle pod can take
+}
+"""Celery settings that the brake needs or is better with, set where the app leaves them at their defaults."""
+DEFAULTS_OF_THE_TAKE: dict[str, Any] = {
     "worker_enable_prefetch_count_reduction": False,  # after a reconnect the driver counts what still runs, exactly
     "worker_cancel_long_running_tasks_on_connection_loss": False,  # they keep their takes and end in peace
 }
-"""Celery settings that the brake needs or is better with, set where the app leaves them at their defaults."""
+"""The same, where the messages are held by the fleet."""
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Installation:
     settings: ThrottleSettings
     critical_queues: tuple[str, ...]
     gate: str
+    against: str = ""
+    """What speaks against the take, where the other gate is used without having been asked for."""
     changed: list[str] = field(default_factory=list)
     """Names of the Celery settings that were set."""
     driver: Driver | None = None
@@ -54,17 +57,19 @@ class Installation:
         return (self.settings, self.critical_queues, self.gate) == (other.settings, other.critical_queues, other.gate)
 
 
-def install(app: Any, *, critical_queues: Iterable[str] = ("critical",), gate: str = "take", **settings: Any) -> Any:
+def install(
+    app: Any, *, critical_queues: Iterable[str] = ("critical",), gate: str | None = None, **settings: Any
+) -> Any:
     """See `throttle.install`."""
-    if gate not in GATES:
-        message = f"gate={gate!r}: allowed is {' or '.join(GATES)}"
+    if gate not in (None, *internals.GATES):
+        message = f"gate={gate!r}: allowed is {' or '.join(internals.GATES)}"
         raise ConfigurationError(message)
     if isinstance(critical_queues, str):
         message = (
             f"critical_queues={critical_queues!r}: allowed is a sequence of queue names, such as ({critical_queues!r},)"
         )
         raise ConfigurationError(message)
-    made = Installation(load_settings(**settings), tuple(critical_queues), gate)
+    made = Installation(load_settings(**settings), tuple(critical_queues), *internals.choose(gate))
     before = getattr(app, "throttle", None)
     if before is not None:
         if not before.same(made):
@@ -73,14 +78,24 @@ def install(app: Any, *, critical_queues: Iterable[str] = ("critical",), gate: s
             )
             raise ConfigurationError(message)
         return app
-    internals.check()
     app.throttle = made
-    app.steps["consumer"].add(Brake)
+    app.steps["consumer"].add(_bootstep(made.gate))
     app.on_after_configure.connect(_configured, weak=False)
     if app.configured:
         configure(app)
     signals.connect()
     return app
+
+
+def _bootstep(gate: str) -> type[Any]:
+    """The consumer's side of a gate; imported only for it, since what the take subclasses may be gone."""
+    if gate == "take":
+        from throttle.worker.step import Brake  # noqa: PLC0415 - see above
+
+        return Brake
+    from throttle.worker.requeue import RequeueGate  # noqa: PLC0415 - see above
+
+    return RequeueGate
 
 
 def _configured(sender: Any, **_: Any) -> None:
@@ -90,10 +105,16 @@ def _configured(sender: Any, **_: Any) -> None:
 def configure(app: Any) -> None:
     """Set what the app leaves at its defaults, and the transport. Runs each time that Celery loads it."""
     made, conf = app.throttle, app.conf
-    for name, value in DEFAULTS.items():
+    defaults = DEFAULTS | (DEFAULTS_OF_THE_TAKE if made.gate == "take" else {})
+    for name, value in defaults.items():
         if not _chosen(conf, name) and conf[name] != value:
             conf[name] = value
             made.changed.append(name)
+    if made.gate == "take":
+        _take_through_ours(made, conf)
+
+
+def _take_through_ours(made: Installation, conf: Any) -> None:
     rule = made.settings.rule()._asdict()
     conf.broker_transport_options = {
         **conf.broker_transport_options,

@@ -1,8 +1,10 @@
 # pyright: basic
 """Every name of Celery, kombu and redis-py that the worker side stands on and that nobody promises to keep.
 
-One list, with the reason for each. `check` runs at `install` and refuses a version in which one has moved, with a line
-that names it; `tests/worker/test_internals.py` fails on the same day, and asserts what a name alone cannot tell.
+One list for each gate, with the reason for each name. `choose` runs at `install`: where one has moved that the take
+needs, or the versions are newer than those that were tried, the requeue gate is used instead; a gate that was asked for
+is refused, with a line that names what has moved. `tests/worker/test_internals.py` fails on the same day, and asserts
+what a name alone cannot tell.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import kombu
 
 from throttle.errors import ConfigurationError
 
-OLDEST = (5, 7)
+OLDEST = TRIED = (5, 7)
+GATES = ("take", "requeue")
 
 
 class Internal(NamedTuple):
@@ -29,7 +32,7 @@ class Internal(NamedTuple):
     why: str
 
 
-INTERNALS = (
+TAKE = (
     # kombu: the channel
     Internal("kombu.transport.redis", "Channel._brpop_start", ("self", "timeout"), "replaced: sends TAKE"),
     Internal("kombu.transport.redis", "Channel._brpop_read", ("self", "options"), "replaced: reads TAKE or the bell"),
@@ -40,7 +43,6 @@ INTERNALS = (
     Internal("kombu.transport.redis", "Channel._flush_brpop_reauth", ("self",), "called when the connection is idle"),
     Internal("kombu.transport.redis", "Channel._in_poll", None, "set: the connection awaits an answer"),
     Internal("kombu.transport.redis", "Channel._brpop_sent_at", None, "set: kombu drops a connection that is overdue"),
-    Internal("kombu.transport.redis", "Channel.pool", None, "read: connections with all of the broker's options"),
     Internal("kombu.transport.redis", "Channel.from_transport_options", None, "extended: carries the fleet"),
     Internal("kombu.transport.redis", "SentinelChannel", None, "subclassed"),
     Internal("kombu.transport.virtual.base", "Channel._get_message_priority", ("self", "message", "reverse"), "called"),
@@ -57,9 +59,7 @@ INTERNALS = (
     Internal("kombu.transport.redis", "QoS.restore_visible", ("self", "start", "num", "interval"), "replaced"),
     Internal("kombu.transport.redis", "QoS.restore_unacked", ("self", "client"), "replaced"),
     # kombu: the poller and the hub
-    Internal("kombu.transport.redis", "MultiChannelPoller.on_poll_start", ("self",), "wrapped on gevent"),
     Internal("kombu.transport.redis", "MultiChannelPoller._update_brpop_polling", ("self",), "relies on can_consume"),
-    Internal("kombu.asynchronous.hub", "Hub.call_soon", ("self", "callback", "args"), "called: wakes the loop"),
     # Celery: the consumer
     Internal("celery.worker.consumer.consumer", "Consumer.call_soon_ack", ("self", "p", "args", "kwargs"), "replaced"),
     Internal("celery.worker.consumer.consumer", "Consumer.on_unknown_message", ("self", "body", "message"), "wrapped"),
@@ -70,25 +70,49 @@ INTERNALS = (
         "celery.worker.consumer.consumer", "Consumer.on_invalid_task", ("self", "body", "message", "exc"), "wrapped"
     ),
     Internal("celery.worker.consumer.consumer", "Consumer.on_decode_error", ("self", "message", "exc"), "wrapped"),
+    Internal("celery.concurrency.asynpool", "AsynPool.flush", ("self",), "drops what no child has accepted"),
+    # Celery, the request
+    Internal("celery.worker.request", "Request._eta", None, "cleared once due: Redis has kept the message"),
+)
+"""Of `gate="take"`."""
+
+SHARED = (
+    Internal("kombu.transport.redis", "Channel.pool", None, "read: connections with all of the broker's options"),
+    Internal("kombu.transport.redis", "MultiChannelPoller.on_poll_start", ("self",), "wrapped on gevent"),
+    Internal("kombu.asynchronous.hub", "Hub.call_soon", ("self", "callback", "args"), "called: wakes the loop"),
     Internal("celery.worker.consumer.consumer", "Consumer.Blueprint", None, "state RUN in stop: a lost connection"),
     Internal("celery.bootsteps", "Blueprint.on_close", None, "wrapped: the worker ends"),
-    Internal("celery.concurrency.asynpool", "AsynPool.flush", ("self",), "drops what no child has accepted"),
     Internal("kombu.asynchronous.hub", "Hub.create_loop", None, "called: lets children accept at the shutdown"),
     Internal("billiard.pool", "Pool._cache", None, "read: what the children have"),
     Internal("billiard.pool", "ApplyResult._accepted", None, "read"),
     Internal("celery.worker.state", "reserved_requests", None, "read: what the pool has to do"),
     Internal("celery.worker.state", "should_stop", None, "set: ends the worker"),
     Internal("celery.worker.state", "should_terminate", None, "read: a cold shutdown"),
-    # Celery, the request
     Internal("celery.worker.request", "Request.on_accepted", ("self", "pid", "time_accepted"), "wrapped: it runs"),
     Internal("celery.worker.request", "Request.on_success", ("self", "failed__retval__runtime", "kwargs"), "wrapped"),
     Internal(
         "celery.worker.request", "Request.on_failure", ("self", "exc_info", "send_failed_event", "return_ok"), "wrapped"
     ),
     Internal("celery.worker.request", "Request.on_timeout", ("self", "soft", "timeout"), "wrapped: a crash"),
-    Internal("celery.worker.request", "Request._eta", None, "cleared once due: Redis has kept the message"),
     Internal("celery.worker.request", "Request._apply_result", None, "read: the pool has it"),
 )
+"""Of both gates."""
+
+REQUEUE = (
+    Internal("kombu.transport.redis", "Channel._queue_cycle", None, "replaced: which queues are fetched next"),
+    Internal("kombu.transport.redis", "Channel._in_poll", None, "read: an answer is under way"),
+    Internal("kombu.transport.redis", "Channel._q_for_pri", None, "called: key of a queue"),
+    Internal("kombu.transport.redis", "QoS.can_consume", None, "replaced: answers are always read"),
+    Internal("kombu.transport.redis", "QoS.restore_by_tag", None, "called: back to the head"),
+    Internal("celery.worker.consumer.consumer", "Consumer.on_task_request", None, "replaced: the gate"),
+    Internal("celery.worker.state", "active_requests", None, "read: what runs"),
+    Internal("celery.worker.state", "task_ready", None, "called: Celery forgets a request"),
+    Internal("celery.worker.request", "Request.acknowledged", None, "set: nothing acknowledges it"),
+    Internal("celery.worker.request", "Request.request_dict", None, "its properties carry the permit"),
+)
+"""Of `gate="requeue"`."""
+
+INTERNALS = {"take": (*TAKE, *SHARED), "requeue": (*REQUEUE, *SHARED)}
 
 
 def find(internal: Internal) -> Any:
@@ -101,10 +125,10 @@ def find(internal: Internal) -> Any:
     return found
 
 
-def moved() -> list[str]:
-    """What is not where it was, in words."""
+def moved(gate: str = "take") -> list[str]:
+    """What is not where it was, of all that a gate stands on, in words."""
     faults: list[str] = []
-    for internal in INTERNALS:
+    for internal in INTERNALS[gate]:
         where = f"{internal.module}.{internal.name}"
         try:
             found = find(internal)
@@ -118,15 +142,32 @@ def moved() -> list[str]:
     return faults
 
 
-def check() -> None:
-    """Refuse versions of Celery and kombu that the take does not fit; raises `ConfigurationError`, one line."""
-    for package in (celery, kombu):
+def choose(gate: str | None) -> tuple[str, str]:
+    """The gate to use, and what speaks against the take where it was nobody's wish to do without ('' otherwise).
+
+    None is no wish: the take where it fits. Raises `ConfigurationError`, one line, when neither fits, the one that was
+    asked for does not, or Celery or kombu is too old.
+    """
+    packages = (celery, kombu)
+    for package in packages:
         if package.VERSION[:2] < OLDEST:
             message = f"{package.__name__} {package.__version__} is too old; allowed is 5.7 or newer"
             raise ConfigurationError(message)
-    if faults := moved():
+    if gate is None:
+        against = [f"{p.__name__} {p.__version__} is newer than 5.7" for p in packages if p.VERSION[:2] > TRIED]
+        against = moved("take") or against
+        if not against:
+            return "take", ""
+        _refuse_moved("requeue")
+        return "requeue", against[0]
+    _refuse_moved(gate)
+    return gate, ""
+
+
+def _refuse_moved(gate: str) -> None:
+    if faults := moved(gate):
         message = (
-            f'gate="take" does not fit celery {celery.__version__} with kombu {kombu.__version__}: {faults[0]}; '
+            f'gate="{gate}" does not fit celery {celery.__version__} with kombu {kombu.__version__}: {faults[0]}; '
             "allowed are versions that it was tried with (celery 5.7, kombu 5.7)"
         )
         raise ConfigurationError(message)

@@ -1,9 +1,11 @@
 # pyright: basic
 """The task's side of its take: which one it is, and whether the fleet still counts it.
 
-A delivered message carries a mark (fleet, member, take id) among its properties, which reach the task on every pool,
-in the children of prefork too. A pod that was frozen or cut off past the TTL has lost its takes to others while their
-tasks still run here; such a task can ask before an effect that must not happen twice.
+A delivered message carries a mark (fleet, member, take id; at the requeue gate the permit) among its properties, which
+reach the task on every pool, in the children of prefork too. A pod that was frozen or cut off past the TTL has lost its
+takes to others while their tasks still run here; such a task can ask before an effect that must not happen twice. What
+a permit tells is less: the fleet still counts this pod as busy with the task; whether kombu delivered the message to
+another pod meanwhile, by its visibility timeout, nobody can ask.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from throttle.errors import NotAMember
 from throttle.worker.connecting import connect
-from throttle.worker.take import MARK
+from throttle.worker.vocabulary import MARK
 
 if TYPE_CHECKING:
     from throttle.scripts import Operations
@@ -33,10 +35,11 @@ def still_mine(task: Any) -> bool:
     found = mark(task)
     if "broadcast" in found:
         return True
-    if "take" not in found:
+    number = found.get("take", found.get("permit"))
+    if number is None:
         message = f"task {task.name} was not taken by a worker of a fleet: it has nothing that it could have lost"
         raise NotAMember(message)
-    return operations(task.app).holds(str(found["member"]), int(found["take"]))
+    return operations(task.app).holds(str(found["member"]), int(number))
 
 
 def operations(app: Any) -> Operations:

@@ -164,6 +164,7 @@ class RequeueGate(Hosting):
             self.join_poller(channel.connection.cycle)
         self.driver.queues, self.driver.host = self.door, self
         self.driver.feed(v.Reopened(frozenset(n for n, request in self.permits.items() if not self.is_over(request))))
+        self.have_stand_in()
 
     def is_open(self, queue: str) -> bool:
         """Whether messages of a queue may be fetched now. A critical one not for a pod that has no place for it."""

@@ -4,7 +4,7 @@
 ==================  ==================================================================================================
 `worker_init`       checks the settings, reaches Redis, joins the fleet under the pod's name, starts the heartbeat
 `worker_ready`      says in one line what this worker is
-`task_prerun`       verifies that the task came by a take, in the process that runs it
+`task_prerun`       verifies that the task came by a take or with a permit, in the process that runs it
 `worker_shutdown`   leaves the fleet
 ==================  ==================================================================================================
 
@@ -29,6 +29,7 @@ from throttle.errors import HeadroomError, NameClash, RedisUnreachable
 from throttle.worker import installing, ownership
 from throttle.worker.connecting import reach
 from throttle.worker.driver import Driver, clash_line
+from throttle.worker.requeue_driver import GateDriver
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def worker_init(sender: Any, **_: Any) -> None:
         return
     try:
         installing.check(sender.app)
-        driver = Driver(reach(sender.app, made.settings), made.settings)
+        made_for = Driver if made.gate == "take" else GateDriver
+        driver = made_for(reach(sender.app, made.settings), made.settings)
         driver.read_clock()
         join(driver)
     except HeadroomError as error:
@@ -100,15 +102,22 @@ def worker_ready(sender: Any, **_: Any) -> None:
         return
     settings = made.settings
     logger.info(
-        "headroom: pod %s in fleet %s takes from %s (critical: %s), ratio %g, ttl %g s; set by install: %s",
+        "headroom: pod %s in fleet %s takes from %s (critical: %s), gate %s, ratio %g, ttl %g s; set by install: %s",
         settings.pod,
         settings.fleet,
         ", ".join(sorted(app.amqp.queues.consume_from)),
         ", ".join(made.critical_queues) or "none",
+        made.gate,
         settings.ratio,
         settings.ttl_s,
         ", ".join(made.changed) or "nothing",
     )
+    if made.gate == "requeue":
+        logger.warning(
+            'headroom: gate="requeue"%s: the reserve holds, but a message may be lost when this process is killed '
+            "while kombu fetches it, and one that it held comes back only by the visibility timeout (docs/limits.md)",
+            f" because {made.against}" if made.against else "",
+        )
     early = installing.early_tasks(app)
     if early:
         logger.warning(
@@ -134,7 +143,7 @@ def task_prerun(task: Any = None, **_: Any) -> None:
         made is None
         or request.is_eager
         or request.called_directly
-        or ownership.mark(task).keys() & {"take", "broadcast"}
+        or ownership.mark(task).keys() & {"take", "permit", "broadcast"}
     ):
         return
     logger.warning("task %s[%s] was not taken: it runs against the rule", task.name, request.id)

@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from throttle.scripts import Argument
     from throttle.worker.driver import Driver
 
-OPTION = "headroom"
-"""Name of the transport option that carries the fleet and its rule to each channel."""
-
-MARK = "headroom"
-"""Name of the message property by which the task's side finds its take: fleet, member and take id."""
-
 DUE_SOON_MS = 500
 """What is due within this is left to Celery's own timer: Redis brings a parked message back when somebody looks, which
 may be a second later."""
@@ -66,7 +60,7 @@ class TakingChannel(kombu_redis.Channel):
 
     QoS = QoS
     qos: QoS
-    from_transport_options = (*kombu_redis.Channel.from_transport_options, OPTION)
+    from_transport_options = (*kombu_redis.Channel.from_transport_options, v.OPTION)
 
     headroom: dict[str, Any] = {}  # noqa: RUF012 - kombu sets transport options as attributes over class defaults
     driver: Driver | None = None
@@ -207,7 +201,7 @@ class TakingChannel(kombu_redis.Channel):
                 return
             properties = message["properties"]
             properties["delivery_tag"] = str(take.id)
-            properties[MARK] = {"fleet": driver.settings.fleet, "member": delivery.owner, "take": take.id}
+            properties[v.MARK] = {"fleet": driver.settings.fleet, "member": delivery.owner, "take": take.id}
             if take.deliveries:
                 properties["delivery_info"]["redelivered"] = True
             self.connection._deliver(message, queue)
@@ -219,7 +213,7 @@ class TakingChannel(kombu_redis.Channel):
         self.delivered = True
 
     def _deliver_fanout_message(self, message: dict[str, Any], exchange: str) -> bool:
-        message["properties"][MARK] = {"broadcast": exchange}
+        message["properties"][v.MARK] = {"broadcast": exchange}
         return super()._deliver_fanout_message(message, exchange)
 
     def give_credit(self, take_id: int) -> None:
@@ -251,7 +245,7 @@ class TLSTransport(Transport):
 class SentinelChannel(TakingChannel, kombu_redis.SentinelChannel):
     """The same through Redis Sentinel."""
 
-    from_transport_options = (*kombu_redis.SentinelChannel.from_transport_options, OPTION)
+    from_transport_options = (*kombu_redis.SentinelChannel.from_transport_options, v.OPTION)
 
 
 class SentinelTransport(kombu_redis.SentinelTransport):
