@@ -234,12 +234,13 @@ class Operations:
         answer = self._call("take", member, (*critical, *normal), take_id, len(critical))
         return self.parse_take(take_id, answer)
 
-    def ack(self, member: str, take_id: int, *, keep: bool = False) -> bool:
+    def ack(self, member: str, take_id: int, *, keep: bool = False, work: Sequence[str | bytes] = ()) -> bool:
         """Delete a held message (or release a permit). False: it is not the member's (any more); no effect.
 
-        `keep` keeps the slot for up to a second, for the TAKE that follows at once.
+        `keep` keeps the slot for up to a second, for the TAKE that follows at once; with `work`, keys of queues, only
+        if there is a message in one of them.
         """
-        return self._call("ack", member, (), take_id, int(keep)) == 1
+        return self._call("ack", member, work, take_id, int(keep)) == 1
 
     def empty(self, member: str, take_id: int) -> bool:
         """Acknowledge before the work is done: the message is deleted, the slot stays until `ack`."""

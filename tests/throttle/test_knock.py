@@ -108,3 +108,14 @@ def test_what_was_put_back_is_counted(lab: Lab) -> None:
     lab.ops.knock("p0#1", QUEUES, put_back=1)
     assert lab.client.hget(lab.keys.stats(), "requeues") == b"3"
     assert lab.client.pttl(lab.keys.stats()) > 0
+
+
+def test_a_permit_given_back_keeps_the_slot_only_for_work_that_is_there(lab: Lab) -> None:
+    assert lab.ops.knock("p0#1", QUEUES) is False
+    lab.client.rpush("r", "m")
+    assert lab.ops.ack("p1#1", 1, keep=True, work=QUEUES)
+    assert lab.rung(*PODS) == []
+    assert lab.ops.acquire("p0#1", 1) is False
+    lab.client.delete("r")
+    assert lab.ops.ack("p2#1", 1, keep=True, work=QUEUES)
+    assert lab.ops.acquire("p0#1", 1) is True

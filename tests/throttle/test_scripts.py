@@ -19,7 +19,7 @@ COMMON_ARGUMENTS = 5  # member, ttl, ratio, max deliveries, journal: _rule.lua
 TAKE = Take(1, 1, 0, b"q", b"m")
 CALLS: dict[str, Callable[[Operations], Any]] = {
     "acquire": lambda ops: ops.acquire("a#1", 1),
-    "ack": lambda ops: ops.ack("a#1", 1),
+    "ack": lambda ops: ops.ack("a#1", 1, keep=True, work=["q", "r"]),
     "back": lambda ops: ops.back("a#1", 1, "head"),
     "beat": lambda ops: ops.beat("a#1"),
     "counts": lambda ops: ops.counts(),

@@ -99,6 +99,11 @@ class GateDriver(Driver):
             case _:
                 super()._do(command, then)
 
+    def _end(self, command: v.SendEnd) -> bool:
+        """Give a permit back. The slot is kept for what kombu fetches next only if there is something to fetch."""
+        work = self.queues.waits_for() if self.queues is not None else ()
+        return self.operations.ack(command.owner, command.id, keep=command.keep, work=work)
+
     def _listen(self) -> None:
         """Knock while the door is shut."""
         while not self._over.is_set():
