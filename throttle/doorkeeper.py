@@ -41,6 +41,11 @@ RENEW_S = 0.4
 PAUSE_S = 0.01
 BUSY_PAUSE_S = 0.1
 ANSWER_S = 5.0
+INVALIDATE = b"invalidate"
+
+
+def _as_it_is(push: Any) -> Any:
+    return push
 
 
 class Doorkeeper:
@@ -70,6 +75,7 @@ class Doorkeeper:
         self._connection = cast("Any", client.connection_pool.connection_class(**settings))
         self._wanted = threading.Event()
         self._ended = False
+        self._told = False
         self._thread = threading.Thread(target=self._run, name="headroom-doorkeeper", daemon=True)
         self.keeping = False
         """Whether this member is the keeper, as far as it knows."""
@@ -100,11 +106,14 @@ class Doorkeeper:
             except Exception:
                 logger.exception("doorkeeper failed")
             finally:
-                self.keeping = False
+                self.keeping = self._told = False
                 self._connection.disconnect()
 
     def _keep(self) -> None:
         """Watch until somebody else does, the membership ends, or Redis is away."""
+        self._connection.connect()
+        # redis-py hands a push on only to a handler; this one makes it an answer for `_ask` to see
+        self._connection._parser.set_invalidation_push_handler(_as_it_is)  # noqa: SLF001
         tracked: set[bytes] = set()
         told, pause_s = False, PAUSE_S
         while not self._ended:
@@ -118,10 +127,10 @@ class Doorkeeper:
                 continue  # look once more: something may have come before these keys were tracked
             pause_s = PAUSE_S if found.rung or not told else min(pause_s * 2, BUSY_PAUSE_S)
             looked_s = time.monotonic()
-            told = self._connection.can_read(self._renew_s)
+            told = self._told or self._connection.can_read(self._renew_s)
             if told:
-                self._read_invalidations()
                 time.sleep(max(0.0, pause_s - (time.monotonic() - looked_s)))
+                self._read_invalidations()
 
     def _begin_tracking(self) -> bool:
         try:
@@ -139,6 +148,7 @@ class Doorkeeper:
         """Read what Redis pushed; which keys they were does not matter, WATCH reads all of them."""
         while self._connection.can_read(0):
             self._connection.read_response(push_request=True)
+        self._told = False
 
     def _watch(self, member: str, track: Collection[bytes]) -> Watched | None:
         """Have these keys tracked anew, then look: what comes between the two is seen by the look."""
@@ -154,5 +164,10 @@ class Doorkeeper:
         return self._operations.parse_watch(answer)
 
     def _ask(self, *command: Any) -> Any:
+        """The answer to a command; what Redis tells before it is noted, for it has ended the tracking of a key."""
         self._connection.send_command(*command)
-        return self._connection.read_response()
+        while True:
+            answer = self._connection.read_response(push_request=True)
+            if not (isinstance(answer, list) and answer[:1] == [INVALIDATE]):
+                return cast("Any", answer)
+            self._told = True

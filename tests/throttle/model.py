@@ -18,6 +18,7 @@ class Member:
     draining: bool = False
     kept_until_ms: int = 0
     held: dict[int, Entry | None] = field(default_factory=dict[int, Entry | None])
+    made: int = 0
 
 
 @dataclass
@@ -97,7 +98,16 @@ class Model:
 
     # -- operations
 
-    def join(self, name: str, epoch: str, next_id: int, running: dict[int, Entry | None], *, draining: bool) -> bool:
+    def join(
+        self,
+        name: str,
+        epoch: str,
+        next_id: int,
+        running: dict[int, Entry | None],
+        given_back: set[int],
+        *,
+        draining: bool,
+    ) -> bool:
         pod = name.split("#", maxsplit=1)[0]
         old = self.names.get(pod)
         if old and old != name and self.members[old].beat_ms > self.now_ms - BEAT_MS:
@@ -113,8 +123,12 @@ class Model:
         member.beat_ms, member.draining, member.kept_until_ms = self.now_ms, draining, 0
         if epoch != self.epoch:
             member.held.update(running)
-        for number in set(member.held) - set(running) - {next_id}:
-            del member.held[number]
+        member.made = max(member.made, next_id - 1)
+        for number in sorted(set(member.held) - set(running)):
+            if number < next_id:
+                entry = member.held.pop(number)
+                if entry and number in given_back:
+                    self.push(entry[2], entry[3], entry[1])
         return True
 
     def beat(self, name: str) -> str:
@@ -122,8 +136,6 @@ class Model:
         if member is None:
             return "lost"
         before, member.beat_ms = member.beat_ms, self.now_ms
-        if before <= self.now_ms - TTL_MS:
-            member.kept_until_ms = 0
         self.notice(before)
         self.due()
         return "draining" if member.draining else "living"
@@ -137,6 +149,8 @@ class Model:
         again = member.held.get(number)
         if again:
             return again
+        if number <= member.made:
+            return "stale"
         admitted = self.busy(name) < self.capacity()
         for queue in ["c", *normal]:
             if self.queues[queue] and (admitted or queue == "c"):
@@ -144,7 +158,7 @@ class Model:
                 self.seq += 1
                 entry = (self.seq, self.counted.get((queue, raw), 0), queue, raw)
                 member.held[number] = entry
-                member.kept_until_ms = 0
+                member.kept_until_ms, member.made = 0, number
                 return entry
         member.kept_until_ms = 0
         return "empty" if admitted else "denied"
@@ -168,6 +182,12 @@ class Model:
             self.counted.pop((entry[2], entry[3]), None)
         member.held[number] = None
         return True
+
+    def park(self, name: str, number: int, due_ms: int) -> str:
+        member = self.members.get(name)
+        if member is None or number not in member.held:
+            return "not yours"
+        return "parked" if due_ms > self.now_ms and self.back(name, number, "park", due_ms=due_ms) else "due"
 
     def back(self, name: str, number: int, where: str, *, due_ms: int = 0) -> bool:
         """BACK one delivery more, or PARK."""

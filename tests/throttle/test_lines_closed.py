@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from tests.throttle.lab import BEAT_MS, TTL_MS, Lab
-from throttle.scripts import Clash, Joined, Take
+from throttle.scripts import Clash, Joined, Operations, Rule, Stale, Take
 
 A, B, C, D, E = "a#1", "b#1", "c#1", "d#1", "e#1"
 Scenario = Callable[[Lab], None]
@@ -306,7 +306,7 @@ def parked_until_due(lab: Lab) -> None:
     lab.join(A, B)
     lab.put("q", "later", "m2")
     assert lab.take(A) == "later"
-    assert lab.ops.park(A, 1, lab.now_ms + 1500)
+    assert lab.ops.park(A, 1, lab.now_ms + 1500) == "parked"
     assert lab.ops.counts().busy == 0
     lab.ops.leave(A)
     lab.advance(1499)
@@ -315,26 +315,139 @@ def parked_until_due(lab: Lab) -> None:
     assert lab.queue("q") == ["later", "m2"]
 
 
+def index_follows_what_is_held(lab: Lab) -> None:
+    """Whatever befell the index of busy pods, a beat of a pod that holds something sets it right."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    lab.client.delete(lab.keys.busy())
+    lab.advance(BEAT_MS, A, B)
+    assert lab.take(B) == "denied"
+
+
+def index_has_no_end_of_its_own(lab: Lab) -> None:
+    """A task may run for days: nothing that says so runs out meanwhile."""
+    lab.join(A)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    lab.advance(BEAT_MS, A)
+    for key in (lab.keys.busy(), lab.keys.held(A), lab.keys.alive()):
+        assert lab.client.ttl(key) == -1
+
+
+def late_take_takes_nothing(lab: Lab) -> None:
+    """A TAKE from a connection that was given up arrives after its message was acknowledged: it holds nothing."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    lab.ops.ack(A, 1)
+    assert lab.ops.take(A, 1, (), ("q",)) == Stale()
+    assert lab.queue("q") == ["m2"]
+    assert lab.held(A) == {}
+
+
+def late_take_spares_an_early_acknowledged_task(lab: Lab) -> None:
+    """The same while the work of that message still goes on: its empty entry is not filled again."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    lab.ops.empty(A, 1)
+    assert lab.ops.take(A, 1, (), ("q",)) == Stale()
+    assert lab.queue("q") == ["m2"]
+    assert lab.held(A) == {1: b""}
+
+
+def late_permit_is_none(lab: Lab) -> None:
+    """A request for a permit that arrives after its release leaves no phantom."""
+    lab.join(A)
+    assert lab.ops.acquire(A, 1)
+    assert lab.ops.ack(A, 1)
+    assert not lab.ops.acquire(A, 1)
+    assert lab.ops.counts().busy == 0
+
+
+def late_join_spares_what_it_does_not_know(lab: Lab) -> None:
+    """A JOIN that was stuck on its way drops nothing that was taken after it was written."""
+    lab.join(A)
+    lab.put("q", "m1", "m2", "m3")
+    assert lab.take(A) == "m1"
+    lab.ops.ack(A, 1)
+    assert [lab.take(A), lab.take(A)] == ["m2", "m3"]
+    assert lab.ops.join(A, epoch=A, next_id=2) == Joined(A)
+    assert list(lab.held(A)) == [2, 3]
+
+
+def snapshot_from_before_a_way_back(lab: Lab) -> None:
+    """Redis came back from before a message was put back or parked: it is not lost, it goes back again."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    assert lab.ops.join(A, epoch=A, next_id=3, given_back=[1]) == Joined(A)  # 2 was acknowledged
+    assert lab.queue("q") == ["m1"]
+    assert lab.held(A) == {}
+
+
+def each_by_its_own_ttl(lab: Lab) -> None:
+    """A pod is silent by its own TTL, not by that of the pod which looks: a rolling change kills nobody."""
+    lab.join(A, B)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    short = Operations(lab.client, lab.keys, Rule(0.8, TTL_MS // 3, 3))
+    short.script = lab.ops.script
+    lab.advance(BEAT_MS + 1)
+    assert short.beat(B).returned == 0
+    lab.advance(BEAT_MS + 1)
+    assert short.beat(B).returned == 0
+    assert lab.held(A)
+    lab.ops.beat(A)
+    assert lab.ops.counts().alive == 2
+
+
+def due_is_what_the_server_says(lab: Lab) -> None:
+    """A pod whose clock is behind parks what is due already: it is told so and keeps the message, without a loop."""
+    lab.join(A)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    assert lab.ops.park(A, 1, lab.now_ms) == "due"
+    assert list(lab.held(A)) == [1]
+    assert lab.ops.park(A, 1, lab.now_ms + 1) == "parked"
+
+
+def queue_that_takes_nothing_back(lab: Lab) -> None:
+    """A message whose queue is no list any more is not lost, and does not keep the others from going back."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2")
+    lab.put("r", "m3")
+    assert [lab.take(A), lab.take(A), lab.take(A)] == ["m1", "m2", "m3"]
+    lab.client.delete("q")
+    lab.client.set("q", "no list")
+    assert lab.ops.back(A, 1, "head")
+    lab.ops.leave(A)
+    assert lab.queue("r") == ["m3"]
+    letters = [letter[b"raw"] for _, letter in lab.client.xrange(lab.keys.dead())]
+    assert letters == [b"m1", b"m2"]
+
+
 CLOSED: list[tuple[Scenario, dict[str, str]]] = [
-    (beat_does_not_mark, {"if before <= now_ms - ttl_ms then mark(m) end": "call('ZADD', BUSY, 'inf', m)"}),
+    (beat_does_not_mark, {"if call('EXISTS', held(m)) == 1 then mark(m) end": "call('ZADD', BUSY, 'inf', m)"}),
     (return_is_one_step, {"call('DEL', held(x))\n": ""}),
     (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "call('LPUSH', ns .. 'restore', r[4])"}),
     (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "push(r[3], r[4], r[2], 'tail', why)"}),
     (returned_mark_is_of_the_dead_alone, {"if not e then return 0 end":
                                           "if not e then call('DEL', BUSY) return 0 end"}),
     (returned_member_takes_nothing, {"if not living(m) then return {-1} end": ""}),
-    (silent_member_takes_nothing, {"return beat and tonumber(beat) > now_ms - ttl_ms": "return beat"}),
+    (silent_member_takes_nothing, {"return dead_at and tonumber(dead_at) > now_ms": "return dead_at"}),
     (acknowledgement_spares_other_takes, {"if call('EXISTS', held(x)) == 1 then call('ZADD', BUSY, 'inf', x)":
                                           "if false then"}),
-    (acknowledgement_spares_other_takes, {"call('HDEL', held(m), ARGV[6])": "call('DEL', held(m))"}),
-    (join_again_spares_living_tasks, {"if not runs[id] then": "if true then"}),
+    (acknowledgement_spares_other_takes, {"call('HDEL', held(m), id)\n  mark(m, keep)": "call('DEL', held(m))\n  mark(m, keep)"}),
+    (join_again_spares_living_tasks, {"if not runs[id] and": "if true and"}),
     (join_again_spares_living_tasks, {"if old and old ~= m then gone({old}, 'superseded') end":
                                       "if old then gone({old}, 'superseded') end"}),
     (leaving_returns_what_is_held, {"local returned = gone({m}, 'leave')":
                                     "local returned = call('ZREM', ALIVE, m) + 1"}),
     (room_in_a_busy_pod_is_under_the_rule, {"local admitted = others < cap":
                                             "local admitted = others < cap or occupies(m) == 1"}),
-    (one_publication_in_two_queues, {"held(m), id, entry(": "held(m), redis.sha1hex(raw), entry("}),
+    (one_publication_in_two_queues, {"call('HSET', held(m), id, e)": "call('HSET', held(m), redis.sha1hex(e), e)"}),
     (returned_to_its_own_source, {"push(source, raw, n + tonumber(ARGV[8]), ARGV[7], ARGV[9])":
         "push(cjson.decode(raw).properties.delivery_info.routing_key, raw, 0, 'head', '')"}),
     (coming_for_another_queue, {"return ns .. 'coming:' .. key": "return ns .. 'coming'"}),
@@ -344,20 +457,32 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
                                             "call('HDEL', held(m), ARGV[6]) mark(m)"}),
     (early_acknowledgement_keeps_the_slot, {"call('HSET', held(m), ARGV[6], '')": ""}),
     (order_across_members, {"table.sort(back, function(a, b) return a[1] > b[1] end)": ""}),
-    (restart_under_the_name, {"beat > now_ms - beat_ms then": "beat > now_ms - ttl_ms then"}),
-    (restart_under_the_name, {"beat > now_ms - beat_ms then": "false then"}),
-    (draining_member_counts_nowhere, {"call('ZADD', DRAINING, beat, m)\n  mark(m)": "call('ZADD', DRAINING, beat, m)"}),
-    (draining_member_counts_nowhere, {"call('ZREM', ALIVE, m)\n  call('ZADD', DRAINING, beat, m)":
-                                      "call('ZADD', DRAINING, beat, m)"}),
+    (restart_under_the_name, {"beat > now_ms - ttl / 3 then": "beat > now_ms - ttl then"}),
+    (restart_under_the_name, {"beat > now_ms - ttl / 3 then": "false then"}),
+    (draining_member_counts_nowhere, {"call('ZADD', DRAINING, dead_at, m)\n  mark(m)": "call('ZADD', DRAINING, dead_at, m)"}),
+    (draining_member_counts_nowhere, {"call('ZREM', ALIVE, m)\n  call('ZADD', DRAINING, dead_at, m)":
+                                      "call('ZADD', DRAINING, dead_at, m)"}),
     (guard_after_mass_silence, {"if guard and guard > now_ms then return 0 end": ""}),
     (guard_is_armed_once, {" and call('EXISTS', GUARD) == 0 then arm_guard()": " then arm_guard()"}),
-    (snapshot_from_before, {"if not runs[id] then": "if false then"}),
-    (awaited_answer_survives_a_join, {"local runs = {[next_id] = true}": "local runs = {}"}),
+    (snapshot_from_before, {"if not runs[id] and": "if false and"}),
+    (awaited_answer_survives_a_join, {"local runs = {[next_id] = true}": "local runs = {}",
+                                      "tonumber(id) < awaited": "true"}),
     (data_loss_holds_again, {"if epoch ~= current then": "if false then"}),
     (data_loss_holds_again, {"source == '' and '' or entry(": "entry("}),
-    (endless_deliveries_end, {"n >= limit then": "false then"}),
+    (endless_deliveries_end, {"n < limit then": "true then"}),
     (parked_until_due, {"if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end": ""}),
-    (parked_until_due, {"mark(m)\nlog('back', m, 'id', ARGV[6], 'where', 'park', 'reason', 'due later')": ""}),
+    (parked_until_due, {"if let_go(ARGV[6]) then ring_any() end\nreturn 1": "call('HDEL', held(m), ARGV[6]) return 1"}),
+    (index_follows_what_is_held, {"if call('EXISTS', held(m)) == 1 then mark(m) end": ""}),
+    (index_has_no_end_of_its_own, {"call('ZADD', BUSY, 'inf', x)": "call('ZADD', BUSY, 'inf', x) call('EXPIRE', BUSY, 60)"}),
+    (late_take_takes_nothing, {"if made_before(id) then return {-2} end": ""}),
+    (late_take_spares_an_early_acknowledged_task, {"if made_before(id) then return {-2} end": ""}),
+    (late_permit_is_none, {"made_before(ARGV[6]) or": ""}),
+    (late_join_spares_what_it_does_not_know, {" and tonumber(id) < awaited": ""}),
+    (snapshot_from_before_a_way_back, {"seq and given_back:find(": "seq and (''):find("}),
+    (each_by_its_own_ttl, {"call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms)\n  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING":
+        "call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms + 2 * ttl_ms)\n  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING"}),
+    (due_is_what_the_server_says, {"if tonumber(ARGV[7]) <= now_ms then return 2 end": ""}),
+    (queue_that_takes_nothing_back, {"redis.pcall(": "redis.call("}),
 ]  # fmt: skip
 SCENARIOS = list(dict.fromkeys(scenario for scenario, _ in CLOSED))
 

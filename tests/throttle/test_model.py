@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from tests.throttle.lab import BEAT_MS, TTL_MS, Lab
 from tests.throttle.model import Entry, Model
-from throttle.scripts import Empty, Joined, Lost, Take
+from throttle.scripts import Empty, Joined, Lost, Stale, Take
 
 PODS = ["A", "B", "C", "D", "E"]
 LIMIT = 2
@@ -45,6 +45,7 @@ class Process:
     dead: bool = False
     runs: dict[int, Entry] = field(default_factory=dict[int, Entry])
     emptied: set[int] = field(default_factory=set[int])
+    given_back: set[int] = field(default_factory=set[int])
 
     def running(self) -> list[Take]:
         return [Take(number, e[0], e[1], e[2].encode(), e[3].encode()) for number, e in self.runs.items()]
@@ -87,10 +88,15 @@ class Schedule(RuleBasedStateMachine):
     def join(self, process: Process) -> bool:
         answer = self.ops.join(
             process.member, epoch=process.epoch, next_id=process.count + 1, draining=process.draining,
-            running=process.running(), emptied=process.emptied,
+            running=process.running(), emptied=process.emptied, given_back=process.given_back,
         )  # fmt: skip
         joined = self.model.join(
-            process.member, process.epoch, process.count + 1, process.entries(), draining=process.draining
+            process.member,
+            process.epoch,
+            process.count + 1,
+            process.entries(),
+            process.given_back,
+            draining=process.draining,
         )
         assert isinstance(answer, Joined) == joined, answer
         if isinstance(answer, Joined):
@@ -206,12 +212,42 @@ class Schedule(RuleBasedStateMachine):
         expected = self.model.take(process.member, number, order)
         if isinstance(expected, str):
             nothing = {"lost": Lost(), "empty": Empty(False, False), "denied": Empty(True, False)}  # noqa: FBT003
-            assert answer == nothing[expected]
+            assert answer == nothing[expected]  # never stale: the process asks under numbers that it has not used
             return
         assert answer == Take(number, expected[0], expected[1], expected[2].encode(), expected[3].encode())
         if not answer_lost:
             process.count = number
             process.runs[number] = expected
+
+    @rule(index=which, number=st.integers(1, 6))
+    def late_take(self, index: int, number: int) -> None:
+        """A TAKE that was stuck on a connection which the process gave up long ago: nobody reads its answer."""
+        process = self.pick(index)
+        if process is None or number > process.count:
+            return
+        answer = self.ops.take(process.member, number, ["c"], ["q", "r"])
+        expected = self.model.take(process.member, number, ["q", "r"])
+        if isinstance(expected, str):
+            assert answer == {"lost": Lost(), "stale": Stale()}[expected]
+        else:
+            assert isinstance(answer, Take)
+            assert answer.seq == expected[0]
+
+    @rule(index=which, ack_first=st.booleans())
+    def late_join(self, index: int, *, ack_first: bool) -> None:
+        """A JOIN that was stuck on its way while the process took more: it must not drop what it does not know."""
+        process = self.pick(index)
+        if process is None or process.member not in self.model.members:
+            return
+        running, entries, next_id = process.running(), process.entries(), process.count + 1
+        if ack_first:
+            self.ack(index=index, task=0, keep=False)
+        self.take_one(process, ["q", "r"], answer_lost=False)
+        if process.epoch != self.model.epoch or process.draining:
+            return
+        self.ops.join(process.member, epoch=process.epoch, next_id=next_id, running=running, emptied=process.emptied,
+                      given_back=process.given_back)  # fmt: skip
+        self.model.join(process.member, process.epoch, next_id, entries, process.given_back, draining=False)
 
     @rule(index=which, task=st.integers(0, 3), keep=st.booleans())
     def ack(self, index: int, task: int, *, keep: bool) -> None:
@@ -248,10 +284,14 @@ class Schedule(RuleBasedStateMachine):
             return
         number = list(process.runs)[task % len(process.runs)]
         if where == "park":
-            effective = self.ops.park(process.member, number, self.lab.now_ms + later_ms)
+            parked = self.ops.park(process.member, number, self.lab.now_ms + later_ms)
+            assert parked == self.model.park(process.member, number, self.lab.now_ms + later_ms)
+            if parked == "due":
+                return
         else:
             effective = self.ops.back(process.member, number, where, deliveries=1)
-        assert effective == self.model.back(process.member, number, where, due_ms=self.lab.now_ms + later_ms)
+            assert effective == self.model.back(process.member, number, where)
+        process.given_back.add(number)
         del process.runs[number]
         process.emptied.discard(number)
         self.forget()

@@ -88,6 +88,23 @@ local function gone(members, why)
   return #back
 end
 
+-- What m holds but does not run (runs: id -> true), under numbers before the one it awaits, comes from a snapshot of
+-- before its end: it was acknowledged, and is dropped; or given back (ids between commas), and goes back again. A take
+-- of a later number is none of this: a JOIN that was stuck on its way knows nothing of it.
+local function forget_ended(runs, awaited, given_back)
+  call('HSET', MADE, m, math.max(awaited - 1, tonumber(call('HGET', MADE, m) or 0)))
+  for _, id in ipairs(call('HKEYS', held(m))) do
+    if not runs[id] and tonumber(id) < awaited then
+      local seq, n, source, raw = open(call('HGET', held(m), id))
+      local back = seq and given_back:find(',' .. id .. ',', 1, true)
+      if back then push(source, raw, n, 'head', 'snapshot') end
+      call('HDEL', held(m), id)
+      log('drop', m, 'id', id)
+      if back then ring_for(source) end
+    end
+  end
+end
+
 -- Parked messages that are due go to the heads of their queues.
 local function due()
   if call('EXISTS', PARKED) == 0 then return end

@@ -43,21 +43,7 @@ for i = 10, #ARGV, 5 do
     log('hold', m, 'id', id, 'seq', seq, 'key', source)
   end
 end
--- What it holds beyond that comes from a snapshot of before its end: it was acknowledged, and is dropped; or given back,
--- and goes back again. A later take is none of this: a JOIN that was stuck on its way knows nothing of it.
-local awaited = tonumber(next_id)
-call('HSET', MADE, m, math.max(awaited - 1, tonumber(call('HGET', MADE, m) or 0)))
-for _, id in ipairs(call('HKEYS', held(m))) do
-  if not runs[id] and tonumber(id) < awaited then
-    local seq, n, source, raw = open(call('HGET', held(m), id))
-    if seq and ARGV[9]:find(',' .. id .. ',', 1, true) then
-      push(source, raw, n, 'head', 'snapshot')
-      ring_for(source)
-    end
-    call('HDEL', held(m), id)
-    log('drop', m, 'id', id)
-  end
-end
+forget_ended(runs, tonumber(next_id), ARGV[9])
 mark(m)
 ring_any()
 return {1, current}
