@@ -1,6 +1,6 @@
 """The thread that keeps a member alive.
 
-It beats every third of the TTL, whatever the work does, and is the only place that joins again after the fleet lost
+It beats whatever the work does, and is the only place that joins again after the fleet lost
 sight of the member. What it calls is given to it, so that plain Python (`Fleet`) and the Celery worker share it.
 
 A member's own view of its lease runs on the monotonic clock from *before* the beat was sent: when `lease_left_s` is
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+EVERY = 2 / 3
+"""Of a beat (a third of the TTL), from one to the next: a name may be taken over after one beat of silence, so silence
+must mean that beats were missed, not that one was a little late."""
 RETRY_S = 0.3
 """First pause after a beat that failed or was refused; doubles up to one beat, with jitter."""
 
 
 class Heartbeat:
-    """Calls `beat` every `beat_s` seconds in a daemon thread until `stop`.
+    """Calls `beat` every two thirds of `beat_s` seconds in a daemon thread until `stop`.
 
     `beat` returns True when the member stands, False when it does not (it is called again soon). Errors of Redis count
     as False and are logged once until a beat succeeds; any other exception is logged and counts as False as well: this
@@ -38,7 +41,7 @@ class Heartbeat:
     def __init__(self, beat: Callable[[], bool], *, beat_s: float, ttl_s: float, name: str = "headroom-beat") -> None:
         """Prepare; `start` begins."""
         self._beat = beat
-        self._beat_s = beat_s
+        self._beat_s = beat_s * EVERY
         self._ttl_s = ttl_s
         self._wake = threading.Condition()
         self._kicked = False
@@ -52,7 +55,9 @@ class Heartbeat:
         self._thread.start()
 
     def kick(self) -> None:
-        """Beat now, not at the end of the interval. From any thread."""
+        """Beat now, not at the end of the interval. From any thread; its own goes on as it would, or never rest."""
+        if threading.current_thread() is self._thread:
+            return
         with self._wake:
             self._kicked = True
             self._wake.notify()

@@ -6,7 +6,7 @@ process of its own waits beside the pod and beats in its place, but only when a 
 
     pod        after each beat that Redis accepted, one line to the stand-in's pipe: the member (and the server's
                address, which Sentinel may change)
-    stand-in   no line for GRACE beats, and the pod is its parent still and is not stopped (SIGSTOP, a debugger): BEAT
+    stand-in   no line for GRACE of a beat, and the pod is its parent still and is not stopped (as by a debugger): BEAT
 
 It never joins: a member that the fleet gave up stays given up until the pod itself joins anew. It ends with its parent,
 however that ends: its pipe closes, or it finds that it has another parent, and it beats for nobody before looking.
@@ -39,8 +39,8 @@ from throttle.scripts import Operations, Rule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GRACE = 1.3
-"""A beat is overdue after so many intervals."""
+GRACE = 0.9
+"""The pod is overdue after so much of a beat: it beats more often, and after one its name may be taken over."""
 ANSWER_S = 5.0
 STOPPED = frozenset("TtZX")
 """States in /proc/<pid>/stat of a process that must be let die: stopped, traced, zombie, dead."""

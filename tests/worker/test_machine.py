@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from throttle.scripts import Clash, Empty, Lost, Take
 from throttle.worker import vocabulary as v
-from throttle.worker.machine import FORGOTTEN_BEATS, step
+from throttle.worker.ends import FORGOTTEN_BEATS
+from throttle.worker.machine import step
 from throttle.worker.state import End, Held, State
 
 if TYPE_CHECKING:

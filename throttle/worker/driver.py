@@ -16,7 +16,7 @@ import random
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import redis
 
@@ -31,8 +31,9 @@ from throttle.worker.state import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from throttle.scripts import Argument, Operations
+    from throttle.scripts import Operations, Standing
     from throttle.settings import ThrottleSettings
+    from throttle.worker.ports import Host, Line
     from throttle.worker.requeue_machine import GateEvent
 
 logger = logging.getLogger(__name__)
@@ -40,46 +41,6 @@ logger = logging.getLogger(__name__)
 REDIS_ERRORS = (redis.RedisError, OSError)
 LOOK_S = 1.0
 """A pod that waits looks for itself so often, in case a bell was lost or a producer rings none."""
-
-
-class Line(Protocol):
-    """What the driver needs of the channel: its connection, its deliveries and its credit."""
-
-    def send(self, *command: Argument) -> None:
-        """Write a command to the connection without waiting for its answer."""
-        ...
-
-    def take_command(self, operations: Operations, command: v.SendTake) -> tuple[Argument, ...]:
-        """TAKE on the queues that the channel consumes."""
-        ...
-
-    def under_way(self, phase: str) -> None:
-        """Note what the connection waits for."""
-        ...
-
-    def deliver(self, delivery: v.Deliver) -> None:
-        """Hand a message to Celery."""
-        ...
-
-    def give_credit(self, take_id: int) -> None:
-        """Let kombu forget that the message is unacknowledged."""
-        ...
-
-
-class Host(Protocol):
-    """What the driver needs of the worker."""
-
-    def wake(self) -> None:
-        """Make the loop turn once. From any thread."""
-        ...
-
-    def forgotten(self) -> frozenset[int]:
-        """Take ids of which Celery knows nothing (any more)."""
-        ...
-
-    def stop_worker(self, why: str) -> None:
-        """Shut the worker down in order, with an exit code that is not 0."""
-        ...
 
 
 def boot_id() -> str:
@@ -107,6 +68,8 @@ class Driver:
         self.heartbeat = Heartbeat(self._heartbeat, beat_s=settings.beat_s, ttl_s=settings.ttl_s)
         self.doorkeeper = Doorkeeper(operations.client, operations, self._living_member)
         self._clock_offset_ms = 0.0
+        self._away: Exception | None = None
+        """What the last command of this event about a take ran into, when it was no answer."""
         self._instant_s = random.random() * LOOK_S
         self._lock = threading.RLock()
 
@@ -127,6 +90,7 @@ class Driver:
         failure: Exception | None = None
         with self._lock:
             events: deque[v.Event | GateEvent] = deque([event])
+            self._away = None
             while events:
                 phase = self.state.phase
                 self.state, commands = self.decide(self.state, events.popleft())
@@ -188,10 +152,14 @@ class Driver:
     # -- the server's clock
 
     def read_clock(self) -> None:
-        """Learn how far this machine's clock is from the server's. One round trip."""
-        before = time.time()
+        """Learn how far this machine's clock is from the server's, before the first beat. One round trip."""
+        before_s = time.time()
         seconds, microseconds = self.operations.client.time()
-        self._clock_offset_ms = seconds * 1000 + microseconds / 1000 - (before + time.time()) * 500
+        self._note_clock(before_s, seconds * 1000 + microseconds / 1000)
+
+    def _note_clock(self, before_s: float, server_ms: float) -> None:
+        """Learn from each beat how far this machine's clock is from the server's: either may be set meanwhile."""
+        self._clock_offset_ms = server_ms - (before_s + time.time()) * 500
 
     def server_ms(self) -> float:
         """The server's time now, as far as this machine can tell."""
@@ -221,10 +189,14 @@ class Driver:
     def _run(self, command: v.Command, events: deque[v.Event | GateEvent]) -> Exception | None:
         """Run a command that may fail with Redis, and note what came of it."""
         try:
+            if self._away is not None and isinstance(command, v.SendEnd | v.SendEmpty):
+                raise self._away  # not one time limit for each of them
             self._do(command, events.append)
         except REDIS_ERRORS as error:
             if isinstance(command, v.SendEnd | v.SendEmpty):
                 events.append(v.Unsettled(command.id))
+                self._away = None if isinstance(error, redis.ResponseError) else error
+            if isinstance(command, v.SendEnd | v.SendEmpty | v.Join):
                 self.heartbeat.kick()
             return error
         return None
@@ -233,7 +205,7 @@ class Driver:
         ops = self.operations
         match command:
             case v.SendEnd():
-                then(v.Settled(command.id, self._end(command)))
+                then(self._end(command))
             case v.SendEmpty(owner, number):
                 ops.empty(owner, number)
             case v.Credit(number) if self.line is not None:
@@ -241,7 +213,7 @@ class Driver:
             case v.Join():
                 self._join(command, then)
             case v.SendBeat(member):
-                then(v.Beaten(member, ops.beat(member).standing, boot_id()))
+                then(v.Beaten(member, self._send_beat(member), boot_id()))
             case v.SendDrain(member):
                 ops.drain(member)
             case v.Leave(member):
@@ -264,13 +236,21 @@ class Driver:
             case _:
                 assert_never(command)
 
-    def _end(self, command: v.SendEnd) -> bool:
-        end, ops = command.end, self.operations
-        if end.how == "ack":
-            return ops.ack(command.owner, command.id, keep=command.keep)
+    def _end(self, command: v.SendEnd) -> v.Event:
+        owner, number, end = command.owner, command.id, command.end
         if end.how == "park":
-            return ops.park(command.owner, command.id, end.due_ms)
-        return ops.back(command.owner, command.id, end.where, deliveries=end.deliveries, reason=end.reason)
+            parked = self.operations.park(owner, number, end.due_ms)
+            return v.Due(number) if parked == "due" else v.Settled(number, parked == "parked")
+        if end.how == "ack":
+            return v.Settled(number, self.operations.ack(owner, number, keep=command.keep))
+        mine = self.operations.back(owner, number, end.where, deliveries=end.deliveries, reason=end.reason)
+        return v.Settled(number, mine)
+
+    def _send_beat(self, member: str) -> Standing:
+        before_s = time.time()
+        beat = self.operations.beat(member)
+        self._note_clock(before_s, beat.server_ms)
+        return beat.standing
 
     def _join(self, command: v.Join, then: Callable[[v.Event | GateEvent], None]) -> None:
         sent_s = time.monotonic()
@@ -281,6 +261,7 @@ class Driver:
             draining=command.draining,
             running=command.running,
             emptied=command.emptied,
+            given_back=command.given_back,
         )
         if isinstance(answer, Clash):
             then(v.Clashed(answer))

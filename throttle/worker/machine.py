@@ -46,17 +46,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from throttle.scripts import Empty, Take
+from throttle.scripts import Empty, Stale, Take
+from throttle.worker import ends
 from throttle.worker import vocabulary as v
 from throttle.worker.state import End, Held, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-FORGOTTEN_BEATS = 3
-"""After so many beats without a trace of it in Celery, a take goes back to its queue."""
-
-Outcome = tuple[State, "Sequence[v.Command]"]
+    from throttle.worker.ends import Outcome
 
 
 def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR0912 - one line for each event
@@ -92,7 +88,7 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR09
             gone = state.membership == "left" or not state.member
             return replace(state, membership="left", phase=""), () if gone else (v.Leave(state.member),)
         case v.Missing(ids):
-            return _missing(state, ids)
+            return ends.missing(state, ids)
         case _:
             return _of_a_take(state, event)
 
@@ -102,33 +98,35 @@ def _of_a_take(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 
     held = state.held.get(event.id) if isinstance(event, _TAKE_EVENTS) else None
     if held is None or state.membership == "left":
         return state, ()
-    ends = held.stage != "ending"
+    goes_on = held.stage != "ending"
     match event:
         case v.Started():
-            return _note(state, held._replace(stage="running") if held.stage == "delivered" else held), ()
+            return ends.noted(state, held._replace(stage="running") if held.stage == "delivered" else held), ()
         case v.Crashed():
-            return _note(state, held._replace(crashed=True)), ()
+            return ends.noted(state, held._replace(crashed=True)), ()
         case v.Condemned(_, reason):
-            return _note(state, held._replace(condemned=reason)), ()
+            return ends.noted(state, held._replace(condemned=reason)), ()
         case v.Acked(_, busy, follows):
-            return _acked(state, held, busy=busy, follows=follows)
-        case v.Rejected(_, requeue) if ends and held.stage != "emptied":
-            return _end(state, held, _rejection(held) if requeue else _dead(held))
+            return ends.acked(state, held, busy=busy, follows=follows)
+        case v.Rejected(_, requeue) if goes_on and held.stage != "emptied":
+            return ends.end_with(state, held, ends.rejection(held) if requeue else ends.dead(held))
         case v.Finished(_, follows) if held.stage == "emptied":
-            return _end(state, held, End("ack"), follows=follows)
-        case v.Parked(_, due_ms) if ends:
-            return _end(state, held, End("park", due_ms=due_ms))
-        case v.Settled(number, mine) if held.stage == "ending":
-            rest = {key: value for key, value in state.held.items() if key != number}
-            return replace(state, held=rest), () if mine else (v.Disown(held.take),)
+            return ends.end_with(state, held, End("ack"), follows=follows)
+        case v.Parked(_, due_ms) if goes_on:
+            return ends.end_with(state, held, End("park", due_ms=due_ms))
+        case v.Settled(_, mine) if held.stage == "ending":
+            return ends.settled(state, held, mine=mine)
+        case v.Due():
+            return ends.due(state, held)
         case v.Unsettled():
-            return replace(_note(state, held._replace(owed=True)), reachable=False), ()
+            return replace(ends.noted(state, held._replace(owed=True)), reachable=False), ()
         case _:
             return state, ()
 
 
 _TAKE_EVENTS = (
-    v.Started, v.Crashed, v.Condemned, v.Acked, v.Rejected, v.Finished, v.Parked, v.Settled, v.Unsettled,
+    v.Started, v.Crashed, v.Condemned, v.Acked, v.Rejected, v.Finished, v.Parked, v.Settled, v.Due,
+    v.Unsettled,
 )  # fmt: skip
 
 
@@ -153,10 +151,10 @@ def _answered(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - on
     answer, idle = event.answer, replace(state, phase="")
     if isinstance(answer, Take):
         held = Held(answer, state.asked)
-        took = _note(replace(idle, next_id=answer.id + 1), held)
+        took = ends.noted(replace(idle, next_id=answer.id + 1), held)
         if state.may_take and state.asked == state.member:
             return took, (v.Deliver(answer, state.asked),)
-        return _end(took, held, End("back"))
+        return ends.end_with(took, held, End("back"))
     if isinstance(answer, Empty):
         watch = () if answer.watched else (v.Watch(),)
         if not (state.may_take and event.credit):
@@ -165,6 +163,8 @@ def _answered(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - on
             asked, commands = _ask(idle, places=event.places)
             return asked, (*commands, *watch)
         return replace(state, phase="bell"), (v.SendBell(state.member), *watch)
+    if isinstance(answer, Stale):
+        return replace(idle, next_id=state.next_id + 1), (v.Kick(),)
     if state.membership == "living" and state.asked == state.member:
         return replace(idle, membership="suspect"), (v.SendBeat(state.member),)
     return idle, ()
@@ -186,8 +186,8 @@ def _reopened(state: State, kept: frozenset[int]) -> Outcome:
         if held.take.id in kept or held.stage == "ending":
             continue
         end = End("ack") if held.stage == "emptied" else End("back")
-        state = _note(state, held._replace(stage="ending", end=end))
-        commands.append(_send(state.held[held.take.id]))
+        state = ends.noted(state, held._replace(stage="ending", end=end))
+        commands.append(ends.command_of(state.held[held.take.id]))
     return state, (_join(state), *commands) if state.member else commands
 
 
@@ -213,10 +213,10 @@ def _beaten(state: State, event: v.Beaten) -> Outcome:
         case "living":
             woken = (v.Kick(),) if state.membership == "suspect" else ()
             again = (v.SendDrain(state.member),) if state.drain else ()
-            state, owed = _owed(replace(state, membership="living"))
+            state, owed = ends.send_owed(replace(state, membership="living"))
             return state, (*again, *owed, *woken)
         case "draining":
-            return _owed(replace(state, membership="living", drain=True))
+            return ends.send_owed(replace(state, membership="living", drain=True))
         case _:
             assert_never(event.standing)
 
@@ -227,7 +227,7 @@ def _joined(state: State, event: v.Joined) -> Outcome:
     held = state.held
     if state.epoch not in ("", event.epoch):  # Redis lost its data and holds for this member again what it runs
         held = {number: h._replace(owner=event.member) for number, h in held.items()}
-    state, owed = _owed(replace(state, membership="living", epoch=event.epoch, held=held, rival=None))
+    state, owed = ends.send_owed(replace(state, membership="living", epoch=event.epoch, held=held, rival=None))
     state, poke = _poked(state)
     return state, (*owed, *poke, v.Kick())
 
@@ -239,66 +239,4 @@ def _incarnate(state: State, boot: str) -> State:
 def _join(state: State) -> v.Join:
     running = tuple(h.take for h in state.held.values())
     emptied = frozenset(n for n, h in state.held.items() if h.stage == "emptied")
-    return v.Join(state.member, state.drain, state.epoch, state.next_id, running, emptied)
-
-
-# ---------------------------------------------------------------- the ends
-
-
-def _acked(state: State, held: Held, *, busy: bool, follows: bool) -> Outcome:
-    if held.stage not in ("delivered", "running"):
-        return state, ()
-    if held.condemned:
-        return _end(state, held, _dead(held))
-    if busy:
-        emptied = held._replace(stage="emptied", owed=not state.reachable)
-        return _note(state, emptied), (v.SendEmpty(held.owner, held.take.id),) if state.reachable else ()
-    return _end(state, held, End("ack"), follows=follows)
-
-
-def _rejection(held: Held) -> End:
-    if held.crashed:
-        return End("back", "head", 1, reason="crashed")
-    return End("back", "tail" if held.stage == "running" else "head")
-
-
-def _dead(held: Held) -> End:
-    return End("back", "dead", reason=held.condemned or "rejected")
-
-
-def _end(state: State, held: Held, end: End, *, follows: bool = False) -> Outcome:
-    ending = held._replace(stage="ending", end=end)
-    if not state.reachable:
-        return _note(state, ending._replace(owed=True)), (v.Credit(held.take.id),)
-    keep = end.how == "ack" and follows and not state.phase and state.may_take
-    return _note(state, ending), (_send(ending, keep=keep), v.Credit(held.take.id))
-
-
-def _send(held: Held, *, keep: bool = False) -> v.Command:
-    if held.end is None:
-        return v.SendEmpty(held.owner, held.take.id)
-    return v.SendEnd(held.owner, held.take.id, held.end, keep)
-
-
-def _owed(state: State) -> tuple[State, list[v.Command]]:
-    """Send again what did not get through."""
-    owed = [h._replace(owed=False) for h in state.held.values() if h.owed]
-    return replace(_note(state, *owed), reachable=True), [_send(h) for h in owed]
-
-
-def _missing(state: State, ids: Iterable[int]) -> Outcome:
-    commands: list[v.Command] = []
-    for number in ids:
-        held = state.held.get(number)
-        if held is None or held.stage not in ("delivered", "running"):
-            continue
-        held = held._replace(missed=held.missed + 1)
-        state = _note(state, held)
-        if held.missed >= FORGOTTEN_BEATS:
-            state, ended = _end(state, held, End("back", "head", 1, reason="forgotten"))
-            commands += ended
-    return state, commands
-
-
-def _note(state: State, *takes: Held) -> State:
-    return replace(state, held={**state.held, **{h.take.id: h for h in takes}}) if takes else state
+    return v.Join(state.member, state.drain, state.epoch, state.next_id, running, emptied, state.given_back)

@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from throttle.worker import requeue_machine as gate
+from throttle.worker import vocabulary as v
 from throttle.worker.driver import LOOK_S, REDIS_ERRORS, Driver
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from throttle.scripts import Operations
     from throttle.settings import ThrottleSettings
-    from throttle.worker import vocabulary as v
     from throttle.worker.state import State
 
 logger = logging.getLogger(__name__)
@@ -99,10 +99,11 @@ class GateDriver(Driver):
             case _:
                 super()._do(command, then)
 
-    def _end(self, command: v.SendEnd) -> bool:
+    def _end(self, command: v.SendEnd) -> v.Event:
         """Give a permit back. The slot is kept for what kombu fetches next only if there is something to fetch."""
         work = self.queues.waits_for() if self.queues is not None else ()
-        return self.operations.ack(command.owner, command.id, keep=command.keep, work=work)
+        mine = self.operations.ack(command.owner, command.id, keep=command.keep, work=work)
+        return v.Settled(command.id, mine)
 
     def _listen(self) -> None:
         """Knock while the door is shut."""

@@ -51,6 +51,8 @@ class Held(NamedTuple):
     """What ran it ended otherwise than by its own will: a child lost, a time limit."""
     condemned: str = ""
     """Why it is a dead letter, however Celery ends it."""
+    resent: bool = False
+    """Its end was sent before and that answer was lost: a second "not yours" tells nothing."""
     missed: int = 0
     """Beats for which Celery has not known it."""
 
@@ -77,6 +79,8 @@ class State:
     held: Mapping[int, Held] = field(default_factory=dict[int, Held])
     rival: Clash | None = None
     """The incarnation that was found in our place."""
+    given_back: tuple[int, ...] = ()
+    """The newest takes that were put back or parked: JOIN tells them, in case Redis comes back from before that."""
     reachable: bool = True
     """False from a command that did not get through until a beat or join does."""
 

@@ -29,6 +29,7 @@ from throttle.keys import Keys
 from throttle.scripts import Operations, Rule
 from throttle.worker import vocabulary as v
 from throttle.worker.credit import QoS
+from throttle.worker.state import Held
 
 if TYPE_CHECKING:
     from throttle.scripts import Argument
@@ -198,7 +199,8 @@ class TakingChannel(kombu_redis.Channel):
             due_ms = self.worker.due_ms((message.get("headers") or {}).get("eta"))
             if due_ms is not None and due_ms > driver.server_ms() + DUE_SOON_MS:
                 driver.feed(v.Parked(take.id, due_ms))
-                return
+                if driver.state.held.get(take.id) != Held(take, delivery.owner):
+                    return  # it waits in Redis; else the server's clock says that it is due
             properties = message["properties"]
             properties["delivery_tag"] = str(take.id)
             properties[v.MARK] = {"fleet": driver.settings.fleet, "member": delivery.owner, "take": take.id}

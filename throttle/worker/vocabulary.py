@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from throttle.scripts import Clash, Empty, Lost, Standing, Take
+    from throttle.scripts import Clash, Standing, Take, TakeAnswer
     from throttle.worker.state import End
 
 MARK = "headroom"
@@ -30,7 +30,7 @@ class Polled(NamedTuple):
 class Answered(NamedTuple):
     """TAKE was answered."""
 
-    answer: Take | Empty | Lost
+    answer: TakeAnswer
     credit: bool
     places: bool
 
@@ -158,6 +158,12 @@ class Settled(NamedTuple):
     mine: bool
 
 
+class Due(NamedTuple):
+    """PARK was answered: the message is due already, and still held."""
+
+    id: int
+
+
 class Unsettled(NamedTuple):
     """The last command about a take did not get through."""
 
@@ -174,7 +180,7 @@ class LeaveAsked(NamedTuple):
 
 Event: TypeAlias = (
     Polled | Answered | Rung | Unknown | Cut | Reopened | Poked | PlaceFreed | BeatDue | Beaten | Joined | Clashed
-    | Started | Crashed | Condemned | Acked | Rejected | Finished | Parked | Missing | Settled | Unsettled
+    | Started | Crashed | Condemned | Acked | Rejected | Finished | Parked | Missing | Settled | Due | Unsettled
     | DrainAsked | LeaveAsked
 )  # fmt: skip
 
@@ -236,6 +242,7 @@ class Join(NamedTuple):
     next_id: int
     running: tuple[Take, ...]
     emptied: frozenset[int]
+    given_back: tuple[int, ...] = ()
 
 
 class SendBeat(NamedTuple):

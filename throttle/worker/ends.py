@@ -1,0 +1,103 @@
+"""How a take ends: the decisions of `machine` about acknowledgements, rejections and what Redis answers to them.
+
+Pure functions as there; see the tables in its docstring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from throttle.worker import vocabulary as v
+from throttle.worker.state import End, Held, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Outcome = tuple[State, "Sequence[v.Command]"]
+REMEMBERED = 64
+"""So many takes that were put back or parked are told to a JOIN."""
+FORGOTTEN_BEATS = 3
+"""After so many beats without a trace of it in Celery, a take goes back to its queue."""
+
+
+def acked(state: State, held: Held, *, busy: bool, follows: bool) -> Outcome:
+    """Celery acknowledged; `busy`: before the work is done."""
+    if held.stage not in ("delivered", "running"):
+        return state, ()
+    if held.condemned:
+        return end_with(state, held, dead(held))
+    if busy:
+        emptied = held._replace(stage="emptied", owed=not state.reachable)
+        return noted(state, emptied), (v.SendEmpty(held.owner, held.take.id),) if state.reachable else ()
+    return end_with(state, held, End("ack"), follows=follows)
+
+
+def rejection(held: Held) -> End:
+    """The end of a message that Celery wants back in its queue."""
+    if held.crashed:
+        return End("back", "head", 1, reason="crashed")
+    return End("back", "tail" if held.stage == "running" else "head")
+
+
+def dead(held: Held) -> End:
+    """The end of a message that nobody is to run."""
+    return End("back", "dead", reason=held.condemned or "rejected")
+
+
+def end_with(state: State, held: Held, end: End, *, follows: bool = False) -> Outcome:
+    """Send an end, or owe it while Redis is away; then give the credit back."""
+    ending = held._replace(stage="ending", end=end, resent=False)
+    if not state.reachable:
+        return noted(state, ending._replace(owed=True)), (v.Credit(held.take.id),)
+    keep = end.how == "ack" and follows and not state.phase and state.may_take
+    return noted(state, ending), (command_of(ending, keep=keep), v.Credit(held.take.id))
+
+
+def command_of(held: Held, *, keep: bool = False) -> v.Command:
+    """What Redis is to be told about a take."""
+    if held.end is None:
+        return v.SendEmpty(held.owner, held.take.id)
+    return v.SendEnd(held.owner, held.take.id, held.end, keep)
+
+
+def send_owed(state: State) -> tuple[State, list[v.Command]]:
+    """Send again what did not get through."""
+    owed = [h._replace(owed=False, resent=True) for h in state.held.values() if h.owed]
+    return replace(noted(state, *owed), reachable=True), [command_of(h) for h in owed]
+
+
+def due(state: State, held: Held) -> Outcome:
+    """It was not to be parked: whoever parked it delivers it, unless that is long ago."""
+    if held.resent:
+        return end_with(state, held, End("back"))
+    return noted(state, held._replace(stage="delivered", end=None)), ()
+
+
+def settled(state: State, held: Held, *, mine: bool) -> Outcome:
+    """Redis answered: the take is over. Not ours any more is news only where no earlier answer may have been lost."""
+    given_back = state.given_back
+    if held.end is not None and held.end.how != "ack":
+        given_back = (*given_back[1 - REMEMBERED :], held.take.id)
+    rest = {number: other for number, other in state.held.items() if number != held.take.id}
+    return replace(state, held=rest, given_back=given_back), () if mine or held.resent else (v.Disown(held.take),)
+
+
+def missing(state: State, ids: Iterable[int]) -> Outcome:
+    """Celery knew nothing of these at a beat."""
+    commands: list[v.Command] = []
+    for number in ids:
+        held = state.held.get(number)
+        if held is None or held.stage not in ("delivered", "running"):
+            continue
+        held = held._replace(missed=held.missed + 1)
+        state = noted(state, held)
+        if held.missed >= FORGOTTEN_BEATS:
+            state, ended = end_with(state, held, End("back", "head", 1, reason="forgotten"))
+            commands += ended
+    return state, commands
+
+
+def noted(state: State, *takes: Held) -> State:
+    """The state with these takes as they are now."""
+    return replace(state, held={**state.held, **{h.take.id: h for h in takes}}) if takes else state
