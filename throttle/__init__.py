@@ -42,13 +42,15 @@ fleet that shrank, or a pod that woke up, may stand above capacity for a while; 
 Operations
 ==========
 Each is one Lua script (`lua/<verb>.lua`), atomic, on the server's clock: JOIN, BEAT, TAKE, ACK, EMPTY, BACK, PARK,
-DRAIN, LEAVE, PUT; ACQUIRE and COUNTS for code without messages. What a crash leaves, wherever it comes:
+DRAIN, LEAVE, PUT; WATCH for the doorkeeper; KNOCK for the requeue gate; ACQUIRE and COUNTS for code without messages.
+What a crash leaves, wherever it comes:
 
 * before an operation: what was before it; after it, answer lost or not: the whole of it. Nothing lies in between.
 * a pod that dies holding messages falls silent; within a TTL whoever looks returns them to the heads of their queues,
   in one script, in the order in which they were taken. A container that restarts under its name does so in its JOIN,
   one beat after the old one's last.
-* a TAKE whose answer was lost is asked again under the same id and answered with the same message.
+* a TAKE whose answer was lost is asked again under the same id and answered with the same message. One that was stuck
+  on a connection which was given up may arrive when that id is long done with: it is answered STALE and takes nothing.
 * a late acknowledgement of a message that was returned meanwhile is answered NOT_YOURS and has no effect.
 * a bell that was lost costs at most the second until its waiter looks by itself. Bells may be lost, messages never.
 
@@ -56,7 +58,7 @@ Redis itself
 ============
 The first JOIN ever writes a random *epoch* that members remember. Another epoch means that Redis lost its data: what a
 member runs is held again. The same epoch means that it did not: what a member holds but neither runs nor awaits comes
-from an older snapshot, was acknowledged, and is dropped.
+from an older snapshot. It was acknowledged since, and is dropped; or put back or parked, and goes back again.
 
 **Guard**: silence of many looks like silence of Redis. The return of silent members waits one TTL, armed once and not
 again while silent members remain: by a JOIN that finds the newest beat older than two beats, by a noticer that had

@@ -103,6 +103,7 @@ class Fleet:
         self._standing: Standing = "lost"
         self._epoch = ""
         self._next_id = 1
+        self._given_up = True  # whether the fleet said that it does not know the member
         self._permits: dict[int, Permit] = {}
         self._draining = False
         self._unsure = False  # whether the last answer to ACQUIRE was lost
@@ -116,8 +117,8 @@ class Fleet:
         `NameClash` before that, and when the other one lives. A crash after the call leaves a member that falls silent.
         """
         with self._lock:
-            if not self.member or self._standing == "lost":
-                self.member = new_member(self.settings.pod)
+            if self._given_up:
+                self.member, self._given_up = new_member(self.settings.pod), False
             held = [Take(number, 0, 0, b"", b"") for number in self._permits]
             answer = self.operations.join(
                 self.member,
@@ -143,14 +144,20 @@ class Fleet:
         again). Raises `NameClash` when another process took the name meanwhile.
         """
         with self._lock:
-            if self._standing != "lost":
-                self._standing = self.operations.beat(self.member).standing
+            self._look()
             if self._standing == "lost":
                 self.join()
             if self._unsure:  # a permit that nobody got must not keep this pod busy
                 self.operations.ack(self.member, self._next_id)
                 self._unsure = False
             return self._standing
+
+    def _look(self) -> None:
+        """Beat, and learn how the fleet sees this member: somebody else may have drained it."""
+        if not self._given_up:
+            self._standing = self.operations.beat(self.member).standing
+        self._given_up = self._given_up or self._standing == "lost"
+        self._draining = self._draining or self._standing == "draining"
 
     def drain(self) -> None:
         """Leave the count of the living and get no more permits; those held stay valid while this pod beats."""
@@ -164,7 +171,7 @@ class Fleet:
         with self._lock:
             if self.member and self._standing != "lost":
                 self.operations.leave(self.member)
-            self._standing = "lost"
+            self._standing, self._given_up = "lost", True
             self._permits.clear()
 
     def try_acquire(self, lane: Lane = "normal") -> Permit | None:
@@ -189,7 +196,11 @@ class Fleet:
                 return Permit(self, 0, lane, counted=False) if self.settings.on_redis_error == "allow" else None
             self._unsure = False  # the same id was asked again and answered
             if admitted is None:
-                self._standing = "lost"
+                self._look()
+                if self._draining:
+                    return None
+                if self._standing == "living":  # it had been silent and is counted again
+                    return self.try_acquire(lane)
                 message = (
                     f"{self.member or self.settings.pod} is not a member of fleet {self.settings.fleet!r}; join first"
                 )

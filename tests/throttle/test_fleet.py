@@ -214,6 +214,32 @@ def test_an_answer_lost_on_the_way_leaves_no_phantom(server: Any) -> None:
     assert fleet.counts().busy == 0
 
 
+def test_a_pod_that_somebody_else_drained_gets_nothing_more(server: Any) -> None:
+    fleet = member(server, "a")
+    permit = fleet.try_acquire()
+    assert permit is not None
+    fleet.operations.drain(fleet.member)
+    assert fleet.try_acquire() is None
+    assert fleet.beat() == "draining"
+    assert permit.is_valid()
+
+
+def test_a_join_whose_answer_was_lost_is_no_clash_with_itself(server: Any) -> None:
+    fleet = Fleet(server, name="f", pod="a", ttl_s=3)
+    done = fleet.operations.join
+
+    def lost(*args: Any, **options: Any) -> Any:
+        done(*args, **options)
+        fleet.operations.join = done
+        raise redis.ConnectionError
+
+    fleet.operations.join = lost
+    with pytest.raises(redis.ConnectionError):
+        fleet.join()
+    fleet.join()
+    assert fleet.counts().alive == 1
+
+
 def test_threads_share_a_member(server: Any) -> None:
     fleet = member(server, "a")
     failures: list[BaseException] = []

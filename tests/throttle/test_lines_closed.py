@@ -439,7 +439,8 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (silent_member_takes_nothing, {"return dead_at and tonumber(dead_at) > now_ms": "return dead_at"}),
     (acknowledgement_spares_other_takes, {"if call('EXISTS', held(x)) == 1 then call('ZADD', BUSY, 'inf', x)":
                                           "if false then"}),
-    (acknowledgement_spares_other_takes, {"call('HDEL', held(m), id)\n  mark(m, keep)": "call('DEL', held(m))\n  mark(m, keep)"}),
+    (acknowledgement_spares_other_takes, {"call('HDEL', held(m), id)\n  mark(m, keep)":
+                                          "call('DEL', held(m))\n  mark(m, keep)"}),
     (join_again_spares_living_tasks, {"if not runs[id] and": "if true and"}),
     (join_again_spares_living_tasks, {"if old and old ~= m then gone({old}, 'superseded') end":
                                       "if old then gone({old}, 'superseded') end"}),
@@ -459,7 +460,8 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (order_across_members, {"table.sort(back, function(a, b) return a[1] > b[1] end)": ""}),
     (restart_under_the_name, {"beat > now_ms - ttl / 3 then": "beat > now_ms - ttl then"}),
     (restart_under_the_name, {"beat > now_ms - ttl / 3 then": "false then"}),
-    (draining_member_counts_nowhere, {"call('ZADD', DRAINING, dead_at, m)\n  mark(m)": "call('ZADD', DRAINING, dead_at, m)"}),
+    (draining_member_counts_nowhere, {"call('ZADD', DRAINING, dead_at, m)\n  mark(m)":
+                                      "call('ZADD', DRAINING, dead_at, m)"}),
     (draining_member_counts_nowhere, {"call('ZREM', ALIVE, m)\n  call('ZADD', DRAINING, dead_at, m)":
                                       "call('ZADD', DRAINING, dead_at, m)"}),
     (guard_after_mass_silence, {"if guard and guard > now_ms then return 0 end": ""}),
@@ -473,14 +475,15 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (parked_until_due, {"if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end": ""}),
     (parked_until_due, {"if let_go(ARGV[6]) then ring_any() end\nreturn 1": "call('HDEL', held(m), ARGV[6]) return 1"}),
     (index_follows_what_is_held, {"if call('EXISTS', held(m)) == 1 then mark(m) end": ""}),
-    (index_has_no_end_of_its_own, {"call('ZADD', BUSY, 'inf', x)": "call('ZADD', BUSY, 'inf', x) call('EXPIRE', BUSY, 60)"}),
+    (index_has_no_end_of_its_own, {"call('ZADD', BUSY, 'inf', x)":
+                                   "call('ZADD', BUSY, 'inf', x) call('EXPIRE', BUSY, 60)"}),
     (late_take_takes_nothing, {"if made_before(id) then return {-2} end": ""}),
     (late_take_spares_an_early_acknowledged_task, {"if made_before(id) then return {-2} end": ""}),
     (late_permit_is_none, {"made_before(ARGV[6]) or": ""}),
     (late_join_spares_what_it_does_not_know, {" and tonumber(id) < awaited": ""}),
     (snapshot_from_before_a_way_back, {"seq and given_back:find(": "seq and (''):find("}),
-    (each_by_its_own_ttl, {"call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms)\n  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING":
-        "call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms + 2 * ttl_ms)\n  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING"}),
+    (each_by_its_own_ttl, {"local silent = call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms)":
+                           "local silent = call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms + 2 * ttl_ms)"}),
     (due_is_what_the_server_says, {"if tonumber(ARGV[7]) <= now_ms then return 2 end": ""}),
     (queue_that_takes_nothing_back, {"redis.pcall(": "redis.call("}),
 ]  # fmt: skip

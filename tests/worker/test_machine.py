@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from throttle.scripts import Clash, Empty, Lost, Take
+from throttle.scripts import Clash, Empty, Lost, Stale, Take
 from throttle.worker import vocabulary as v
 from throttle.worker.ends import FORGOTTEN_BEATS
 from throttle.worker.machine import step
@@ -303,6 +303,36 @@ def test_a_take_that_was_not_ours_any_more_is_noted() -> None:
     state, commands = step(state, v.Settled(1, mine=False))
     assert commands == (v.Disown(take()),)
     assert state.held == {}
+
+
+def test_a_second_answer_about_a_take_tells_nothing_when_the_first_was_lost() -> None:
+    state, _ = after(holding(), v.Acked(1, busy=False, follows=True), v.Unsettled(1), v.Beaten(ME, "living", "2"))
+    assert step(state, v.Settled(1, mine=False))[1] == ()
+
+
+def test_a_number_that_was_used_before_is_not_asked_again() -> None:
+    state, commands = step(replace(TAKING, next_id=7), v.Answered(Stale(), credit=True, places=True))
+    assert (state.phase, state.next_id) == ("", 8)
+    assert commands == (v.Kick(),)
+
+
+def test_what_is_due_when_it_is_parked_is_delivered_by_who_parked_it() -> None:
+    state, _ = step(holding(), v.Parked(1, 5))
+    state, commands = step(state, v.Due(1))
+    assert state.held == {1: Held(take(), ME)}
+    assert commands == ()
+
+
+def test_what_is_due_when_it_is_parked_late_goes_back() -> None:
+    """Nobody stands ready to deliver it any more."""
+    state, _ = after(holding(), v.Parked(1, 5), v.Unsettled(1), v.Beaten(ME, "living", "2"))
+    assert only(v.SendEnd, step(state, v.Due(1))[1]).end == End("back")
+
+
+@pytest.mark.parametrize(("end", "told"), [(End("back"), (1,)), (End("park"), (1,)), (End("ack"), ())])
+def test_a_join_tells_what_was_given_back(end: End, told: tuple[int, ...]) -> None:
+    state, _ = step(holding(stage="ending", end=end), v.Settled(1, mine=True))
+    assert only(v.Join, step(state, v.Beaten(ME, "lost", "2"))[1]).given_back == told
 
 
 # ---------------------------------------------------------------- everything at once

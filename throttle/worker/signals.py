@@ -151,7 +151,7 @@ def task_prerun(task: Any = None, **_: Any) -> None:
         operations = ownership.operations(task.app)
         operations.client.hincrby(operations.keys.stats(), VIOLATIONS, 1)
         operations.client.pexpire(operations.keys.stats(), STATS_MS)
-    except (redis.RedisError, KombuError, OSError) as error:
+    except (redis.RedisError, KombuError, OSError, HeadroomError) as error:
         logger.debug("cannot count the violation of %s: %s", request.id, error)
 
 
