@@ -74,7 +74,7 @@ def test_a_frozen_pod_has_no_effect_after_it_wakes_and_takes_only_after_it_joine
 
 
 @on_every_pool
-def test_a_restart_under_the_same_name_works_within_one_beat(fleet: Fleet, pool: str) -> None:
+def test_a_restart_under_the_same_name_does_not_wait_for_the_ttl(fleet: Fleet, pool: str) -> None:
     (first,) = fleet.start("pod", pool=pool)
     task = fleet.send("work", 1.0)
     fleet.wait(lambda: fleet.started(task), "the task's start")
@@ -84,8 +84,7 @@ def test_a_restart_under_the_same_name_works_within_one_beat(fleet: Fleet, pool:
     assert [entry["why"] for entry in fleet.journal("gone")] == ["superseded"]
     last_beat = max(int(e["at"]) for e in fleet.journal("beat", "join", "take") if e["member"] == old_of(fleet))
     joined = next(int(e["at"]) for e in fleet.journal("join") if e["old"] == old_of(fleet))
-    started = second.read_log()
-    assert joined - last_beat < TTL_S * 1000 + 2000, started
+    assert joined - last_beat < TTL_S * 1000, second.read_log()
 
 
 def old_of(fleet: Fleet) -> str:
@@ -128,7 +127,11 @@ def redis_restarts(fleet: Fleet, pool: str) -> None:
 def redis_forgets(fleet: Fleet, pool: str) -> None:
     """Without its data: what runs is held again until it ends."""
     restart_redis(fleet, pool)
-    assert len(fleet.journal("hold")) <= 1
+    (hold,) = fleet.journal("hold")
+    fleet.wait(
+        lambda: any((e["member"], e["id"]) == (hold["member"], hold["id"]) for e in fleet.journal("ack")),
+        "the end of what was held again",
+    )
 
 
 test_after_redis_restarted_every_pool_works_again = on_every_pool(

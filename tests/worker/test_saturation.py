@@ -1,8 +1,6 @@
-"""A fleet with more work than it may do: how close to the ideal it comes, and how quiet it is.
+"""A fleet with more work than it may do: its order, its critical work, and how quiet it is.
 
-One pool after the other, since the figures are about time. The benchmark `saturation` holds the product to its limits
-on a quiet machine; here, beside other tests, they are wider by `SLACK`, so that a failure means a fault and not a
-neighbour.
+One pool after the other. Counts, orders and one ratio decide; the times are the benchmark's, on a quiet machine.
 """
 
 from __future__ import annotations
@@ -64,8 +62,9 @@ def test_a_saturated_fleet(fleet: Fleet, pool: str) -> None:
     assert fleet.journal("back", "return") == []
     assert fleet.violations() == 0
     assert makespan_s <= IDEAL_S * 1.08 * SLACK
-    assert percentile(wake_ms, 0.5) <= 8 * SLACK * 2
-    assert max(critical_ms) <= 50 * SLACK * 2
+    for task, sent in critical.items():
+        overtaken_by = sum(sent < starts[other] < starts[task] for other in normal)
+        assert overtaken_by <= 1, "critical work does not stand in the queue of the others"
 
 
 def wake_ups_ms(starts: list[float], ends: list[float]) -> list[float]:
@@ -119,5 +118,5 @@ def test_commands_of_a_task(fleet: Fleet) -> None:
     kinds = commands(fleet, lambda: fleet.client.llen(RUNS_KEY) == before + 100)
     fleet.wait_done(*sent)
     print(f"\ncommands a task: {dict(kinds)}")  # noqa: T201
-    counted = 50 + sum(kinds[name] for name in ("EVALSHA", "BRPOP"))  # 50 were published before
+    counted = 50 + kinds.total() - kinds["PUBLISH"]  # 50 were published before; PUBLISH: Celery's own events
     assert counted / 50 <= 5
