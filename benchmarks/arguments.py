@@ -7,6 +7,8 @@ import math
 from typing import NoReturn
 
 POOLS = ("prefork", "threads", "gevent", "solo")
+SYSTEMS = {"headroom": "take", "requeue": "requeue", "celery": ""}
+"""What is compared, and the gate of each: the brake at the take, the brake before the pool, none."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,6 +25,21 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
         self.exit(2, f"{self.prog}: {message}\n")
+
+
+def add_systems(parser: argparse.ArgumentParser) -> None:
+    """The option that chooses among them."""
+    parser.add_argument(
+        "--system",
+        choices=tuple(SYSTEMS),
+        action="append",
+        help="measure this system (all): the brake, the same at its other gate, plain Celery; may be repeated",
+    )
+
+
+def gates(options: argparse.Namespace) -> list[str]:
+    """The gates of the chosen systems, in their order."""
+    return [gate for system, gate in SYSTEMS.items() if system in (options.system or SYSTEMS)]
 
 
 def whole(text: str) -> int:

@@ -21,6 +21,7 @@ from app.local.replay import parse
 from app.local.servers import Server
 from app.local.waiting import wait_until
 from benchmarks import workload
+from benchmarks.arguments import SYSTEMS
 from throttle.keys import Keys
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Run(NamedTuple):
 class Variant:
     """What is measured: with the brake or without, on which pool, with which settings."""
 
-    gate: bool
+    gate: str
+    """``take``, ``requeue``, or none: plain Celery."""
     pool: str = "prefork"
     concurrency: int = 1
     prefetch: int = 1
@@ -66,7 +68,7 @@ class Variant:
     @property
     def system(self) -> str:
         """Its name in tables and JSON."""
-        return "headroom" if self.gate else "celery"
+        return next(system for system, gate in SYSTEMS.items() if gate == self.gate)
 
 
 class Fleet:
@@ -109,7 +111,7 @@ class Fleet:
             {
                 "THROTTLE_TTL": f"{variant.ttl_s:g}",
                 "THROTTLE_RATIO": f"{RATIO:g}",
-                "BENCH_GATE": "take" if variant.gate else "none",
+                "BENCH_GATE": variant.gate,
                 "BENCH_PREFETCH": str(variant.prefetch),
                 "BENCH_RESULTS": results,
                 "BENCH_JOURNAL": str(variant.journal),
@@ -187,6 +189,10 @@ class Fleet:
         letters = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.broker.xrange(KEYS.dead()))
         return {task_of(fields[b"raw"]) for _, fields in letters}
 
+    def put_back(self) -> int:
+        """Messages that the gate before the pool put back, in the fleet's whole life."""
+        return int(cast("bytes | None", self.broker.hget(KEYS.stats(), "requeues")) or 0)
+
     def verdict(self, published: Sequence[Published]) -> Verdict:
         """Have the judge replay the fleet's journal: violations of the rule, messages put back, order."""
         records: list[dict[str, Any]] = []
@@ -210,7 +216,7 @@ class Fleet:
 
     def _held(self) -> list[bytes]:
         """The raw messages that are held."""
-        if not self.variant.gate:
+        if self.variant.gate != "take":
             filed = cast("list[bytes]", self.broker.hvals("unacked"))
             return [json.dumps(json.loads(entry)[0]).encode() for entry in filed]
         keys = list(self.broker.scan_iter(KEYS.held("*"), count=1000))

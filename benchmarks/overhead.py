@@ -71,7 +71,7 @@ def measure(options: argparse.Namespace, report: Report, *, pool: str, concurren
     with ExitStack() as stack:
         fleets = [
             stack.enter_context(Fleet(Variant(gate, pool=pool, concurrency=concurrency, prefetch=prefetch), 1))
-            for gate in (True, False)
+            for gate in ("take", "")
         ]
         for fleet in fleets:
             _seconds(fleet, WARM_UP)

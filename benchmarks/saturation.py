@@ -1,6 +1,6 @@
 """A flood on five pods of which four may work, with critical work sent into it.
 
-What is measured, with the brake and on plain Celery:
+What is measured, with the brake at each of its gates and on plain Celery:
 
 makespan_ratio   first publication to the last end of a normal task / (tasks x seconds / places).
                  Places are the pods that may do normal work: all of them under plain Celery.
@@ -9,6 +9,7 @@ critical         ms from the publication of a critical task to its start
 per_task         client commands on the broker in the whole flood, idle looks and heartbeats of the
                  pods included, divided by the tasks; apart are the result back end's, and those of
                  the doorkeeper, which go by the second and not by the task
+requeues         messages that were put back because they were not admitted
 results_wake     the wake-up where results are kept: storing one is part of the way
 idle             commands a second of a pod that has nothing to do, with Celery's own heartbeat
 saturated        of the pod that is denied while normal work waits (plain: of a pod that is full)
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, cast
 
 from app.local.judge import Published
 from app.local.waiting import wait_until
-from benchmarks.arguments import POOLS, positive, whole
+from benchmarks.arguments import POOLS, add_systems, gates, positive, whole
 from benchmarks.fleet import KEYS, RATIO, Fleet, Variant
 from benchmarks.monitor import Monitor, tcp_ports
 from benchmarks.report import quantile, rounded
@@ -53,6 +54,7 @@ PATIENCE_S = 90.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own options."""
+    add_systems(parser)
     parser.add_argument("--pool", choices=POOLS, action="append", help="measure this pool (all); may be repeated")
     parser.add_argument("--tasks", type=whole, default=120, help="normal tasks (120)")
     parser.add_argument("--seconds", type=positive, default=0.3, help="length of a normal task (0.3)")
@@ -61,12 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    """Measure each pool with the brake, then without."""
+    """Measure each pool with the brake at its gates, then without."""
     for pool in options.pool or POOLS:
-        for gate in (True, False):
+        for gate in gates(options):
             row = measure(options, report, Variant(gate, pool=pool, results=True, journal=JOURNAL if gate else 0))
             report.add(row)
-            if gate:
+            if gate == "take":
                 expect(row, report)
     return report.finish(FIGURES, heads=("system", "pool"))
 
@@ -187,6 +189,7 @@ def _floods(options: argparse.Namespace, fleet: Fleet, places: int) -> Row:
     flood = Flood(fleet, places, results=False)
     flood.play(tasks=options.tasks, seconds=options.seconds, critical=options.critical)
     verdict = fleet.verdict(flood.published) if fleet.variant.gate else None
+    requeues = verdict.requeues + fleet.put_back() if verdict else None
     kept = Flood(fleet, places, results=True)
     kept.play(tasks=max(1, options.tasks // 3), seconds=options.seconds)
     waits, critical = flood.wake_ups_ms(), flood.critical_ms()
@@ -209,7 +212,7 @@ def _floods(options: argparse.Namespace, fleet: Fleet, places: int) -> Row:
         "lost": len({sent.task for sent in flood.published} - done),
         "doubled": len(flood.runs) - len(done),
         "out_of_order": len(verdict.out_of_order) if verdict else None,
-        "requeues": verdict.requeues if verdict else None,
+        "requeues": requeues,
         "violations": len(verdict.violations) + len(verdict.contradictions) if verdict else None,
     }
 

@@ -38,7 +38,7 @@ HOUR_S = 3600
 def create(
     broker: str,
     *,
-    gate: bool,
+    gate: str,
     prefetch: int = 1,
     results: str | None = None,
     journal: int = 0,
@@ -48,15 +48,15 @@ def create(
 
     Args:
         broker: address of the broker.
-        gate: with the brake, or plain.
+        gate: where the brake is, ``take`` or ``requeue``; empty for plain Celery.
         prefetch: ``worker_prefetch_multiplier``.
         results: address of the result back end; None keeps no results.
         journal: entries of the fleet's log of operations.
-        visibility_timeout_s: after which plain Celery restores what a dead worker held. With less
-            than kombu's hour it also looks every second; by default it does every 100 s.
+        visibility_timeout_s: after which kombu restores what a dead worker held, but for the take.
+            With less than its hour it also looks every second; by default it does every 100 s.
     """
     restoring: dict[str, Any] = {}
-    if not gate and visibility_timeout_s < HOUR_S:
+    if gate != "take" and visibility_timeout_s < HOUR_S:
         restoring = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
     made = Celery("benchmark", broker=broker, backend=results, set_as_current=False)
     made.conf.update(
@@ -70,7 +70,7 @@ def create(
         worker_hijack_root_logger=False,
     )
     if gate:
-        throttle.install(made, fleet=FLEET, critical_queues=(CRITICAL,), journal=journal)
+        throttle.install(made, fleet=FLEET, critical_queues=(CRITICAL,), gate=gate, journal=journal)
     return made
 
 
@@ -130,7 +130,7 @@ def from_environment() -> Celery:
     return define(
         create(
             os.environ["REDIS_URL"],
-            gate=os.environ["BENCH_GATE"] == "take",
+            gate=os.environ["BENCH_GATE"],
             prefetch=int(os.environ["BENCH_PREFETCH"]),
             results=os.environ["BENCH_RESULTS"] or None,
             journal=int(os.environ["BENCH_JOURNAL"]),

@@ -11,6 +11,8 @@ import pytest
 
 from app.local.processes import ROOT
 
+PAIR = ("--system", "headroom", "--system", "celery")
+
 
 def bench(*arguments: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
     """Run ``python -m benchmarks`` and check how it ended."""
@@ -36,7 +38,7 @@ def rows(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[dict[str, Any]]
 
 
 def test_loss_counts_both_systems_and_headroom_loses_nothing() -> None:
-    headroom, celery = rows("loss", "--kills", "4", "--pods", "3")
+    headroom, celery = rows("loss", "--kills", "4", "--pods", "3", *PAIR)
     assert (headroom["system"], celery["system"]) == ("headroom", "celery")
     assert headroom["kills"] == 4
     assert (headroom["lost"], headroom["left"], headroom["violations"], headroom["missed"]) == (0, 0, 0, [])
@@ -47,13 +49,20 @@ def test_loss_counts_both_systems_and_headroom_loses_nothing() -> None:
 def test_saturation_keeps_order_and_counts_its_commands() -> None:
     # The tasks are long beside what this machine needs to start one, and the time's ratio is left to the full run.
     arguments = ("--tasks", "24", "--seconds", "0.2", "--critical", "1", "--window", "3")
-    headroom, celery = rows("saturation", "--pool", "threads", *arguments, codes=(0, 1))
+    headroom, celery = rows("saturation", "--pool", "threads", *arguments, *PAIR, codes=(0, 1))
     assert (headroom["lost"], headroom["out_of_order"], headroom["requeues"], headroom["violations"]) == (0, 0, 0, 0)
     assert headroom["per_task"] < celery["per_task"]
     assert headroom["idle_per_s"] <= 3.5
     assert headroom["saturated_per_s"] <= 3.5
     assert len(headroom["critical_ms"]) == 1
     assert headroom["wake_p50_ms"] is not None
+
+
+def test_saturation_counts_what_the_other_gate_puts_back() -> None:
+    arguments = ("--tasks", "24", "--seconds", "0.2", "--critical", "1", "--window", "1", "--system", "requeue")
+    (requeue,) = rows("saturation", "--pool", "threads", *arguments)
+    assert (requeue["system"], requeue["lost"], requeue["violations"]) == ("requeue", 0, 0)
+    assert 0 < requeue["requeues"] <= 12
 
 
 def test_overhead_compares_the_two() -> None:

@@ -119,3 +119,15 @@ def test_a_permit_given_back_keeps_the_slot_only_for_work_that_is_there(lab: Lab
     lab.client.delete("r")
     assert lab.ops.ack("p2#1", 1, keep=True, work=QUEUES)
     assert lab.ops.acquire("p0#1", 1) is True
+
+
+def test_who_is_denied_gives_the_slot_back_that_it_kept(lab: Lab) -> None:
+    """It kept its slot at a task's end; meanwhile a critical task made another pod busy, and its next one is denied."""
+    lab.client.rpush("q", "m1", "m2")
+    assert lab.ops.ack("p1#1", 1, keep=True, work=QUEUES)
+    assert lab.ops.acquire("p0#1", 1, critical=True)
+    assert lab.ops.acquire("p1#1", 2) is False
+    assert lab.ops.knock("p1#1", QUEUES) is False
+    assert lab.ops.counts().busy == 4
+    assert lab.ops.ack("p2#1", 1)
+    assert lab.rung(*PODS) == ["p1#1"]
