@@ -15,8 +15,12 @@ Whose part is what
 `machine`      one pure function, `step(state, event) -> (state, commands)`. Every decision is there
 `driver`       runs the commands and feeds what came of them back; owns the lock, the client and the heartbeat
 `take`         kombu's channel and transport with our two commands in place of theirs
+`retries`      the lane of a task that asks to be run again
 `credit`       kombu's prefetch credit, and the way of an acknowledgement to the driver
-`step`         the bootstep: ties one consumer (its loop, its requests, its shutdown) to the driver
+`step`         the bootstep: ties one consumer (its requests, its acknowledgements) to the driver
+`hosting`      what the bootsteps of both gates share: how a consumer wakes up, lives and ends
+`requeue`      the other gate: asks before a task goes to its pool, puts back what is denied. Its decisions are in
+               `requeue_machine`, its driver is `requeue_driver`
 `connecting`   the way to the fleet's Redis, with the checks before any work
 `signals`      `worker_init`, `worker_ready`, `task_prerun`, `worker_shutdown`
 `ownership`    the task's side of its take: `throttle.still_mine`
