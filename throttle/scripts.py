@@ -13,9 +13,25 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from redis.exceptions import NoScriptError
+
+from throttle.answers import (
+    Beat,
+    Clash,
+    Counts,
+    Empty,
+    Joined,
+    Lost,
+    Parked,
+    Stale,
+    Standing,
+    Take,
+    TakeAnswer,
+    Watched,
+    Where,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -24,10 +40,35 @@ if TYPE_CHECKING:
 
     from throttle.keys import Keys
 
-Standing = Literal["living", "draining", "lost"]
-Where = Literal["head", "tail", "dead"]
-Parked = Literal["parked", "due", "not yours"]
+__all__ = [
+    "OPERATIONS",
+    "Argument",
+    "Beat",
+    "Clash",
+    "Counts",
+    "Empty",
+    "Joined",
+    "Lost",
+    "Operations",
+    "Parked",
+    "Rule",
+    "Script",
+    "Stale",
+    "Standing",
+    "Take",
+    "TakeAnswer",
+    "Watched",
+    "Where",
+    "read_lua",
+    "script",
+    "without_comments",
+]
+
 Argument: TypeAlias = "str | bytes | int | float"
+
+
+STALE = -2
+"""TAKE's answer to a number that was used before."""
 
 
 class Rule(NamedTuple):
@@ -37,94 +78,6 @@ class Rule(NamedTuple):
     ttl_ms: int
     max_deliveries: int
     journal: int = 0
-
-
-class Take(NamedTuple):
-    """A message that a member holds."""
-
-    id: int
-    """Number of the take, from the process' own counter."""
-    seq: int
-    """Number of the take in the whole fleet; it rises, so it serves as a fence while Redis keeps its data."""
-    deliveries: int
-    """How often the message was delivered before; 0 at first."""
-    source: bytes
-    """Full Redis key of the list that it came from and goes back to."""
-    raw: bytes
-    """The message as its producer wrote it."""
-
-
-class Empty(NamedTuple):
-    """Nothing to take; the member is registered as waiting."""
-
-    denied: bool
-    """Normal work was not admitted."""
-    watched: bool = True
-    """A doorkeeper watches the queues."""
-
-
-class Lost(NamedTuple):
-    """The member is not living (silent, superseded, draining or gone): nothing was taken."""
-
-
-class Stale(NamedTuple):
-    """A take of this number was made before and is done with: nothing was taken, and nothing will be under it."""
-
-
-TakeAnswer: TypeAlias = Take | Empty | Lost | Stale
-STALE = -2
-
-
-class Joined(NamedTuple):
-    """The member belongs to the fleet."""
-
-    epoch: str
-
-
-class Clash(NamedTuple):
-    """Another incarnation of the pod has beaten within one beat."""
-
-    other: str
-    beat_ms: int
-    """Its last beat, server time. When it rises between two tries, two processes live under one name."""
-
-
-class Beat(NamedTuple):
-    """What a beat found."""
-
-    standing: Standing
-    returned: int
-    """Messages of dead members that it brought back to their queues."""
-    server_ms: int
-    """The server's time."""
-
-
-class Watched(NamedTuple):
-    """What the doorkeeper's look found."""
-
-    rung: int
-    full: bool
-    """No more normal work is admitted."""
-    keys: tuple[bytes, ...]
-    """The queues it read."""
-
-
-class Counts(NamedTuple):
-    """The fleet in numbers, all of one instant."""
-
-    alive: int
-    busy: int
-    capacity: int
-    draining: int
-    silent: int
-    waiters: int
-    parked: int
-    dead: int
-
-    @property
-    def reserve(self) -> int:
-        """Living pods beyond capacity: only the critical lane may start work there."""
-        return max(0, self.alive - self.capacity)
 
 
 @dataclass(frozen=True, slots=True)

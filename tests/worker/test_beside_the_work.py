@@ -1,7 +1,5 @@
 """Beside the tasks of a worker: its stand-in, the doorkeeper, and the question whether a take still counts."""
 
-# pyright: basic
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
