@@ -18,8 +18,9 @@ limit let through; nothing is acknowledged there. So each request is asked for t
   for a slot that this one is about to fill, and neither is denied.
 * denied: the message goes back to the head of its queue, in the form in which kombu filed it. Nothing acknowledges the
   request, and Celery forgets it. The *door* is shut: kombu fetches critical queues only.
-* then **KNOCK**: room opens the door and keeps the slot; none registers the member as waiting, in the same script. A
-  thread waits for its bell (a second at most) and knocks again. Only a knock that found room lets kombu fetch again.
+* then **KNOCK**: room opens the door and keeps the slot; none registers the member as waiting, in the same script.
+  kombu's next BRPOP, a second at most, is on the critical queues and on the member's bell; after it comes the next
+  KNOCK. Only one that found room lets kombu fetch normal work again. (For other brokers a thread waits for the bell.)
 
 So a task is put back at most once for each time that a pod was let in and another was faster; a saturated fleet whose
 pods each go from one task to the next puts none back, and waiting costs two commands a second and pod. KNOCK comes
@@ -31,20 +32,26 @@ A member that dies falls silent and its permits end. Its message is kombu's own 
 visibility timeout; or nowhere, when the process died between kombu's BRPOP and its second command. Between the denial
 and the put-back it is in `unacked` too. This gate cannot promise more than kombu does; see docs/limits.md.
 
-Traps: `reject(requeue=True)` of kombu's Redis transport is the tail, `restore_by_tag` the head. A BRPOP under way when
-the door shuts still pops; its answer is read (kombu would leave it, with the message in it) and goes back as well.
+Traps: a BRPOP without the bell would let a pod that was rung sleep on for a second. `reject(requeue=True)` of kombu's
+Redis transport is the tail, `restore_by_tag` the head. A BRPOP under way when the door shuts still pops; its answer is
+read (kombu would leave it, with the message in it) and goes back as well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from queue import Empty
 from typing import TYPE_CHECKING, Any, Protocol
 
 from celery.worker import state as worker_state
 from kombu.transport import redis as kombu_redis
 
+from throttle.keys import Keys
 from throttle.worker import vocabulary as v
+from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.hosting import Hosting
+from throttle.worker.requeue_machine import KnockDue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +63,9 @@ logger = logging.getLogger(__name__)
 
 class Door(Protocol):
     """How a broker's channel is kept from fetching, and takes a message back."""
+
+    hears_bells: bool
+    """Whether it waits for the member's bell itself."""
 
     def waits_for(self) -> list[str]:
         """Full keys of the normal queues that are consumed, where they are in the fleet's Redis; else none."""
@@ -71,11 +81,20 @@ class Door(Protocol):
 
 
 class RedisDoor:
-    """kombu's Redis channel. It asks which queues are next before each BRPOP; those behind the door are left out."""
+    """kombu's Redis channel. It asks which queues are next before each BRPOP; those behind the door are left out.
 
-    def __init__(self, channel: Any, critical: frozenset[str], is_open: Callable[[str], bool]) -> None:
+    In their place comes the member's bell, as if it were a queue. Its token is no message: it ends the BRPOP as its
+    timeout would.
+    """
+
+    hears_bells = True
+
+    def __init__(
+        self, channel: Any, critical: frozenset[str], is_open: Callable[[str], bool], driver: GateDriver
+    ) -> None:
         """Stand between the channel and its order of queues."""
-        self._channel, self._critical, self._is_open = channel, critical, is_open
+        self._channel, self._critical, self._is_open, self._driver = channel, critical, is_open, driver
+        self._left_out: list[str] = []
         self._cycle, channel._queue_cycle = channel._queue_cycle, self
         has_credit = channel.qos.can_consume
         channel.qos.can_consume = lambda: bool(channel._in_poll) or has_credit()  # what is under way is always read
@@ -83,8 +102,22 @@ class RedisDoor:
     # what kombu asks of its order of queues
 
     def consume(self, n: int) -> list[str]:
-        """The queues that may be fetched from now, in kombu's order."""
-        return [queue for queue in self._cycle.consume(n) if self._is_open(queue)]
+        """The queues that may be fetched from now, in kombu's order; then the bell, if others are left out."""
+        self._driver.feed(KnockDue())
+        queues = self._cycle.consume(n)
+        opened = [queue for queue in queues if self._is_open(queue)]
+        self._left_out = [queue for queue in queues if queue not in opened]
+        return [*opened, self._bell()] if self._left_out and self._driver.state.admits else opened
+
+    def rotate(self, queue: str) -> None:
+        """Note from which queue a message came; raises Empty for the bell, as kombu does when none came."""
+        if queue == self._bell():
+            raise Empty
+        self._cycle.rotate(queue)
+
+    def _bell(self) -> str:
+        """Without kombu's own prefix."""
+        return Keys(self._driver.settings.fleet).bell(self._driver.state.member)
 
     def __getattr__(self, name: str) -> Any:
         """All else is kombu's own."""
@@ -108,11 +141,17 @@ class RedisDoor:
         self._channel.qos.ack(message.delivery_tag)
 
     def turn(self) -> None:
-        """Nothing: kombu asks by itself."""
+        """End a BRPOP that leaves out what is open by now: a place became free, or the fleet knows this pod again."""
+        if self._channel._in_poll and any(map(self._is_open, self._left_out)):
+            self._left_out = []
+            with contextlib.suppress(*REDIS_ERRORS):
+                self._driver.operations.poke(self._driver.state.member)
 
 
 class BrokerDoor:
     """Any other broker, by what kombu promises of all: queues are cancelled and consumed again."""
+
+    hears_bells = False
 
     def __init__(self, consumer: Any, is_open: Callable[[str], bool]) -> None:
         """Begin with all of them open."""
@@ -157,11 +196,10 @@ class RequeueGate(Hosting):
         """Keep the door of this connection from now on."""
         channel = c.task_consumer.channel
         if isinstance(channel, kombu_redis.Channel):
-            self.door = RedisDoor(channel, self.critical, self.is_open)
+            self.door = RedisDoor(channel, self.critical, self.is_open, self.driver)
+            self.join_poller(channel.connection.cycle)
         else:
             self.door = BrokerDoor(c.task_consumer, self.is_open)
-        if self.pipe is not None and hasattr(channel.connection, "cycle"):
-            self.join_poller(channel.connection.cycle)
         self.driver.queues, self.driver.host = self.door, self
         self.driver.feed(v.Reopened(frozenset(n for n, request in self.permits.items() if not self.is_over(request))))
         self.have_stand_in()
@@ -178,6 +216,12 @@ class RequeueGate(Hosting):
         return shown
 
     # -- what the loop notices
+
+    def wake(self) -> None:
+        """Make the loop turn once. From any thread. That of a broker without poller turns by itself, within seconds."""
+        super().wake()
+        if self.consumer.hub is None:
+            self.consumer.call_soon(self.tick)
 
     def tick(self) -> None:
         """Let kombu fetch what may be fetched; give back permits of requests that ended without a word of it."""

@@ -1,8 +1,8 @@
 """Runs what `requeue_machine` wants done. What is shared with the take is `driver`'s.
 
 ACQUIRE and KNOCK go over the driver's own client, under its lock: a request waits for one round trip before its task
-starts. The wait for the bell is a thread's, since the worker's loop belongs to kombu here. It ends within a second, and
-the only thing that hangs on it is when the door is tried again.
+starts. Where kombu's own wait cannot include the member's bell, because the queues are on another broker, a thread
+waits for it, a second at most.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 class Queues(Protocol):
     """What the driver asks about the queues that this worker consumes."""
+
+    hears_bells: bool
+    """Whether they are waited for together with the member's bell, so that the thread need not."""
 
     def waits_for(self) -> Sequence[str]:
         """Full keys of the normal ones; none where they are not in the fleet's Redis."""
@@ -90,7 +93,8 @@ class GateDriver(Driver):
                 else:
                     then(gate.Acquired(member, number, admitted))
             case gate.Listen():
-                self._shut.set()
+                if self.queues is not None and not self.queues.hears_bells:
+                    self._shut.set()
             case gate.Knock(member):
                 told, keys = self.put_back, self.queues.waits_for() if self.queues is not None else ()
                 room = self.operations.knock(member, keys, put_back=told - self._told)
