@@ -89,6 +89,14 @@ def test_the_poller_starts_a_wait_only_with_credit_and_none_under_way() -> None:
     )
 
 
+def test_the_requeue_gate_may_choose_the_queues_of_each_fetch_and_end_one_as_if_nothing_came() -> None:
+    begins = source(kombu_redis.Channel._brpop_start)
+    assert "queues = self._queue_cycle.consume(len(self.active_queues)) if not queues: return" in begins
+    reads = source(kombu_redis.Channel._brpop_read)
+    assert reads.index("self._queue_cycle.rotate(dest)") < reads.index("self.connection._deliver(")
+    assert "else: raise Empty() finally: self._in_poll = None" in reads
+
+
 def test_the_channel_waits_for_the_answer_under_way_when_it_closes() -> None:
     assert "if self._in_poll: try: self._brpop_read() except Empty" in source(kombu_redis.Channel.close)
 

@@ -141,9 +141,9 @@ def ended(fleet: Fleet, pod: str) -> bool:
 
 
 def test_the_fleet_forgets_a_pod_while_its_task_runs(fleet: Fleet) -> None:
-    """A frozen pod is taken for dead; it joins anew, and its late release has no effect."""
-    pods = fleet.start("one", "two", **GATE)
-    task = fleet.send("work", 1.0)
+    """A frozen pod is taken for dead; it joins anew, its task can know, and its late release has no effect."""
+    pods = fleet.start("one", "two", pool="threads", **GATE)
+    task = fleet.send("asking", 1.0)
     fleet.wait(lambda: fleet.started(task), "a start")
     (frozen,) = [pod for pod in pods if pod.name == fleet.workers.records()[0]["pod"]]
     frozen.pause()
@@ -153,6 +153,9 @@ def test_the_fleet_forgets_a_pod_while_its_task_runs(fleet: Fleet) -> None:
     fleet.wait(lambda: fleet.counts().alive == 2, "both pods alive")
     fleet.wait_done(task, *[fleet.send("work", 0.1) for _ in range(6)])
     fleet.wait(lambda: "was the fleet's again" in frozen.read_log(), "the warning")
+    kept = fleet.send("asking", 0.0)
+    fleet.wait_done(kept)
+    assert [fleet.client.lrange(f"asked:{asked}", 0, -1) for asked in (task, kept)] == [[b"0"], [b"1"]]
     assert holds_the_rule(fleet)
 
 
