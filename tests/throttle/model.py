@@ -84,17 +84,27 @@ class Model:
             self.push(source, raw, deliveries)
 
     def notice(self, before_ms: int) -> int:
-        silent = [name for name, member in self.members.items() if member.beat_ms <= self.now_ms - TTL_MS]
+        silent = self.silent()
         if not silent:
             if self.guard_ms is not None and self.guard_ms <= self.now_ms:
                 self.guard_ms = None
             return 0
+        guard_ms = self.guard_against(silent)
         many = len(self.members) >= 4 and len(silent) * 2 > len(self.members)
-        if self.guard_ms is None and (before_ms < self.now_ms - 2 * BEAT_MS or many):
-            self.guard_ms = self.now_ms + TTL_MS
-        if self.guard_ms is not None and self.guard_ms > self.now_ms:
+        if guard_ms is None and (before_ms < self.now_ms - 2 * BEAT_MS or many):
+            self.guard_ms = guard_ms = self.now_ms + TTL_MS
+        if guard_ms is not None and guard_ms > self.now_ms:
             return 0
         return self.gone(silent)
+
+    def silent(self) -> list[str]:
+        return [name for name, member in self.members.items() if member.beat_ms <= self.now_ms - TTL_MS]
+
+    def guard_against(self, silent: list[str]) -> int | None:
+        guard_ms = self.guard_ms
+        if guard_ms is None or guard_ms > self.now_ms:
+            return guard_ms
+        return guard_ms if any(self.members[name].beat_ms <= guard_ms - TTL_MS for name in silent) else None
 
     # -- operations
 
@@ -113,7 +123,7 @@ class Model:
         if old and old != name and self.members[old].beat_ms > self.now_ms - BEAT_MS:
             return False
         newest = max((member.beat_ms for member in self.members.values()), default=None)
-        if newest is not None and newest < self.now_ms - 2 * BEAT_MS and self.guard_ms is None:
+        if newest is not None and newest < self.now_ms - 2 * BEAT_MS and self.guard_against(self.silent()) is None:
             self.guard_ms = self.now_ms + TTL_MS
         if old and old != name:
             self.gone([old])

@@ -252,6 +252,17 @@ def guard_is_armed_once(lab: Lab) -> None:
     assert lab.queue("q") == ["m1"]
 
 
+def second_outage_is_not_believed_either(lab: Lab) -> None:
+    """Redis is away again soon after it was: the guard of the first time does not count for the second."""
+    lab.join(A, B, C, D)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    for _ in range(2):
+        lab.advance(TTL_MS + 1, B, A, C, D)  # away for longer than a TTL; then all beat, one after the other
+        assert lab.held(A)
+        lab.advance(BEAT_MS, A, B, C, D)
+
+
 def snapshot_from_before(lab: Lab) -> None:
     """Redis came back with an older snapshot: what was acknowledged since is dropped at the next join."""
     lab.join(A)
@@ -465,7 +476,7 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (draining_member_counts_nowhere, {"call('ZREM', ALIVE, m)\n  call('ZADD', DRAINING, dead_at, m)":
                                       "call('ZADD', DRAINING, dead_at, m)"}),
     (guard_after_mass_silence, {"if guard and guard > now_ms then return 0 end": ""}),
-    (guard_is_armed_once, {" and call('EXISTS', GUARD) == 0 then arm_guard()": " then arm_guard()"}),
+    (guard_is_armed_once, {" and not guard_against(silent_members()) then arm_guard()": " then arm_guard()"}),
     (snapshot_from_before, {"if not runs[id] and": "if false and"}),
     (awaited_answer_survives_a_join, {"local runs = {[next_id] = true}": "local runs = {}",
                                       "tonumber(id) < awaited": "true"}),
@@ -474,6 +485,7 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (endless_deliveries_end, {"n < limit then": "true then"}),
     (parked_until_due, {"if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end": ""}),
     (parked_until_due, {"if let_go(ARGV[6]) then ring_any() end\nreturn 1": "call('HDEL', held(m), ARGV[6]) return 1"}),
+    (second_outage_is_not_believed_either, {"if last_beat(x) <= guard - ttl_ms then return guard end": "return guard"}),
     (index_follows_what_is_held, {"if call('EXISTS', held(m)) == 1 then mark(m) end": ""}),
     (index_has_no_end_of_its_own, {"call('ZADD', BUSY, 'inf', x)":
                                    "call('ZADD', BUSY, 'inf', x) call('EXPIRE', BUSY, 60)"}),

@@ -128,15 +128,26 @@ local function arm_guard()
   return now_ms + ttl_ms
 end
 
+-- Until when nothing is returned; nil: no guard. One that has passed is kept while those remain who were silent then:
+-- it is not armed for them again. When all who are silent now have beaten since, this silence is another one.
+local function guard_against(silent)
+  local guard = tonumber(call('GET', GUARD) or nil)
+  if not guard or guard > now_ms then return guard end
+  for _, x in ipairs(silent) do
+    if last_beat(x) <= guard - ttl_ms then return guard end
+  end
+  return nil
+end
+
 -- Whoever notices silent members returns what they held, unless their silence looks like Redis' own: the noticer had
 -- lost its beat as well, or more than half of four or more vanished in one look. Then all wait one TTL, once.
 local function notice(my_last_beat_ms)
   local silent = silent_members()
-  local guard = tonumber(call('GET', GUARD) or nil)
   if #silent == 0 then
-    if guard and guard <= now_ms then call('DEL', GUARD) end
+    if not guard_against(silent) then call('DEL', GUARD) end
     return 0
   end
+  local guard = guard_against(silent)
   local all = call('ZCARD', ALIVE) + call('ZCARD', DRAINING)
   if not guard and (my_last_beat_ms < now_ms - 2 * beat_ms or (all >= 4 and #silent * 2 > all)) then
     guard = arm_guard()
