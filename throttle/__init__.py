@@ -86,6 +86,7 @@ def install(
     ratio: float | None = None,
     ttl_s: float | None = None,
     critical_queues: Iterable[str] = ("critical",),
+    retry_lane: str = "critical",
     gate: str | None = None,
     max_deliveries: int | None = None,
     journal: int | None = None,
@@ -104,6 +105,10 @@ def install(
         ttl_s: seconds of silence after which a pod counts as dead, at least 3 (`THROTTLE_TTL`, 30).
         critical_queues: queues whose messages may use the pods that are kept free. Workers consume them in addition to
             what they consume otherwise; an app need not declare them.
+        retry_lane: "critical": a task that asks to be retried (`Task.retry`, `autoretry_for`) goes to the first
+            critical queue, unless the call names another queue. "normal": to the queue that it came from, as in plain
+            Celery; for where failures come in floods, or not every pod can run every task. A task may say otherwise
+            for itself, `@app.task(retry_lane="normal")`. With the other gate retries always go where they came from.
         gate: where the rule is applied. "take": in the step that takes the message. "requeue": before a task is handed
             to the pool, from where a denied message goes back to the head of its queue; for other brokers (the fleet
             is then at `REDIS_URL`) and other versions of kombu, with less promised. None: the take, and where this
@@ -130,6 +135,7 @@ def install(
         ratio=ratio,
         ttl_s=ttl_s,
         critical_queues=critical_queues,
+        retry_lane=retry_lane,
         gate=gate,
         max_deliveries=max_deliveries,
         journal=journal,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
 from celery.concurrency.prefork import TaskPool as PreforkPool
-from celery.exceptions import Reject
+from celery.exceptions import Reject, TaskRevokedError
 from celery.worker import state as worker_state
 from kombu.utils.eventio import READ
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from throttle.worker.driver import Driver
 
 logger = logging.getLogger(__name__)
+
 
 EXIT_REFUSED = 1
 ACCEPTANCE_S = 2.0
@@ -90,6 +91,9 @@ class Hosting(bootsteps.StartStopStep):
 
     def after_end(self, number: int) -> None:
         """Celery has ended the request of a take (or permit). In the thread that ended it."""
+
+    def unfit(self, request: Any, number: int, error: Exception) -> None:
+        """The pool does not take the request of a take (or permit), for what it says; `error` tells why."""
 
     # -- the life of a connection
 
@@ -204,6 +208,8 @@ class Hosting(bootsteps.StartStopStep):
                 return None  # killed by the shutdown, or by what its signal handler raised in it: it goes back
             if not isinstance(error, Reject):
                 feed(v.Crashed(number))
+            elif isinstance(error.reason, v.AWAY):
+                error.requeue = True  # a retry that the broker did not take: the message itself comes again
             return self._end(number, failed, (exc_info, *args), options)
 
         def on_timeout(soft: Any, timeout: Any) -> Any:
@@ -211,8 +217,30 @@ class Hosting(bootsteps.StartStopStep):
                 feed(v.Crashed(number))
             return self._end(number, timed_out, (soft, timeout), {})
 
+        self._guard_execution(request, number)
         request.on_accepted, request.on_success = on_accepted, on_success
         request.on_failure, request.on_timeout = on_failure, on_timeout
+
+    def _guard_execution(self, request: Any, number: int) -> None:
+        """Keep a message that the pool cannot take (a time limit that is no number) from ending the worker."""
+        execute = request.execute_using_pool
+
+        def execute_using_pool(*args: Any, **options: Any) -> Any:
+            try:
+                for limit in request.time_limits or ():
+                    float(limit or 0)  # some pools notice only where nobody hears of it
+                return execute(*args, **options)
+            except TaskRevokedError:
+                raise
+            except Exception as error:
+                held = self.driver.state.held.get(number)
+                if held is None or held.stage == "running" or isinstance(error, v.AWAY):
+                    raise
+                logger.exception("task %s[%s] cannot be run as its message asks", request.name, request.id)
+                self.unfit(request, number, error)
+                raise TaskRevokedError(str(error)) from error  # for which Celery gives the pool's place back
+
+        request.execute_using_pool = execute_using_pool
 
     def _end(self, number: int, end: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         try:

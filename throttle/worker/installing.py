@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from throttle.errors import ConfigurationError
 from throttle.settings import ThrottleSettings, load_settings
-from throttle.worker import internals, signals
+from throttle.worker import internals, retries, signals
 from throttle.worker.vocabulary import OPTION
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Installation:
     settings: ThrottleSettings
     critical_queues: tuple[str, ...]
     gate: str
+    retry_lane: str = "critical"
     against: str = ""
     """What speaks against the take, where the other gate is used without having been asked for."""
     changed: list[str] = field(default_factory=list)
@@ -54,13 +55,25 @@ class Installation:
 
     def same(self, other: Installation) -> bool:
         """Whether another call asked for the same."""
-        return (self.settings, self.critical_queues, self.gate) == (other.settings, other.critical_queues, other.gate)
+        return all(getattr(self, name) == getattr(other, name) for name in ASKED)
+
+
+ASKED = ("settings", "critical_queues", "gate", "retry_lane")
+"""What the caller of `install` decides about an `Installation`."""
 
 
 def install(
-    app: Any, *, critical_queues: Iterable[str] = ("critical",), gate: str | None = None, **settings: Any
+    app: Any,
+    *,
+    critical_queues: Iterable[str] = ("critical",),
+    retry_lane: str = "critical",
+    gate: str | None = None,
+    **settings: Any,
 ) -> Any:
     """See `throttle.install`."""
+    if retry_lane not in retries.LANES:
+        message = f"retry_lane={retry_lane!r}: allowed is {' or '.join(retries.LANES)}"
+        raise ConfigurationError(message)
     if gate not in (None, *internals.GATES):
         message = f"gate={gate!r}: allowed is {' or '.join(internals.GATES)}"
         raise ConfigurationError(message)
@@ -69,7 +82,8 @@ def install(
             f"critical_queues={critical_queues!r}: allowed is a sequence of queue names, such as ({critical_queues!r},)"
         )
         raise ConfigurationError(message)
-    made = Installation(load_settings(**settings), tuple(critical_queues), *internals.choose(gate))
+    chosen, against = internals.choose(gate)
+    made = Installation(load_settings(**settings), tuple(critical_queues), chosen, retry_lane, against)
     before = getattr(app, "throttle", None)
     if before is not None:
         if not before.same(made):
@@ -111,6 +125,9 @@ def configure(app: Any) -> None:
             conf[name] = value
             made.changed.append(name)
     if made.gate == "take":
+        from throttle.worker.take import Connection  # noqa: PLC0415 - only for this gate, see _bootstep
+
+        app.amqp.Connection = Connection
         _take_through_ours(made, conf)
 
 
@@ -118,7 +135,7 @@ def _take_through_ours(made: Installation, conf: Any) -> None:
     rule = made.settings.rule()._asdict()
     conf.broker_transport_options = {
         **conf.broker_transport_options,
-        OPTION: {"fleet": made.settings.fleet, **rule},
+        OPTION: {"fleet": made.settings.fleet, **rule, "critical": made.critical_queues, "retry_lane": made.retry_lane},
     }
     conf.broker_transport = f"throttle.worker.take:{_transport(conf)}"
     if _url(conf).startswith("rediss:") and not conf.broker_use_ssl and "ssl_" not in _url(conf):

@@ -238,6 +238,13 @@ class RequeueGate(Hosting):
         flushes = self.consumer.hub is not None and self.consumer.pool.uses_semaphore
         return flushes or request._apply_result is None or request.acknowledged
 
+    def unfit(self, request: Any, number: int, error: Exception) -> None:
+        """Let kombu drop the message, as Celery does with those it cannot run, and give the permit back."""
+        logger.error("dropped: %s[%s]: %r", request.name, request.id, error)
+        request.reject(requeue=False)
+        worker_state.task_ready(request)
+        self.after_end(number)
+
     def after_end(self, number: int) -> None:
         """Give the permit back, once, and let the loop fetch the next message."""
         if self.permits.pop(number, None) is not None:

@@ -8,6 +8,7 @@ the messages that nobody can use, and acknowledgements at once.
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -78,6 +79,18 @@ class Brake(Hosting):
         request = self.requests.get(take_id)
         return request is not None and request in worker_state.reserved_requests
 
+    def dismiss(self, take_id: int) -> None:
+        """Let Celery forget the request of a message that cannot be run."""
+        request = self.requests.pop(take_id, None)
+        if request is not None:
+            worker_state.task_ready(request)
+
+    def unfit(self, request: Any, number: int, error: Exception) -> None:
+        """The pool does not take this request: its message is a dead letter, and nothing else suffers."""
+        self.driver.feed(v.Condemned(number, f"unusable: {error!r}"[:200]))
+        request.reject(requeue=False)
+        worker_state.task_ready(request)
+
     def due_ms(self, eta: Any) -> int | None:
         """The time in a message's `eta` header, in ms since the epoch; None when it has none."""
         when = maybe_iso8601(eta) if eta else None
@@ -100,8 +113,9 @@ class Brake(Hosting):
         if number is not None:
             self.requests[number] = request
             due_ms = self.due_ms((request.message.headers or {}).get("eta"))
-            if due_ms is not None and due_ms <= self.driver.server_ms():
-                request._eta = None
+            if due_ms is not None:  # by the server's clock; Celery's timer goes by this machine's
+                left_s = (due_ms - self.driver.server_ms()) / 1000
+                request._eta = datetime.now(UTC) + timedelta(seconds=left_s) if left_s > 0 else None
 
     def on_task_request(self, request: Any) -> None:
         """Hand a request to the pool, and listen to what becomes of it."""

@@ -14,12 +14,13 @@ What goes kombu's own way although a queue takes it: replies and remote control 
 
 from __future__ import annotations
 
+import logging
 import time
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis
-from kombu.connection import Connection
+from kombu import connection as kombu_connection
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 from kombu.utils.json import dumps, loads
@@ -27,6 +28,7 @@ from redis.exceptions import NoScriptError
 
 from throttle.keys import Keys
 from throttle.scripts import Operations, Rule
+from throttle.worker import retries
 from throttle.worker import vocabulary as v
 from throttle.worker.credit import QoS
 from throttle.worker.state import Held
@@ -34,6 +36,8 @@ from throttle.worker.state import Held
 if TYPE_CHECKING:
     from throttle.scripts import Argument
     from throttle.worker.driver import Driver
+
+logger = logging.getLogger(__name__)
 
 DUE_SOON_MS = 500
 """What is due within this is left to Celery's own timer: Redis brings a parked message back when somebody looks, which
@@ -49,6 +53,10 @@ class Worker(Protocol):
 
     def runs(self, take_id: int) -> bool:
         """Whether the task of a take is with the pool."""
+        ...
+
+    def dismiss(self, take_id: int) -> None:
+        """Forget what was made of a message before it proved unusable."""
         ...
 
     def due_ms(self, eta: Any) -> int | None:
@@ -87,15 +95,25 @@ class TakingChannel(kombu_redis.Channel):
             "journal": 0,
             **self.headroom,
         }
-        keys = Keys(str(options.pop("fleet")), self.global_keyprefix)
-        return Operations(redis.Redis(connection_pool=self.pool), keys, Rule(**options))
+        keys = Keys(str(options["fleet"]), self.global_keyprefix)
+        rule = Rule(**{name: options[name] for name in Rule._fields})
+        return Operations(redis.Redis(connection_pool=self.pool), keys, rule)
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
+        queue = self._lane_of(queue, message)
         if "_publish_batch" in options or queue in self._expires or queue.endswith(".pidbox"):
             super()._put(queue, message, **options)
             return
         key = self._q_for_pri(queue, self._get_message_priority(message, reverse=False))
         self.operations().put(self.global_keyprefix + key, dumps(message))
+
+    def _lane_of(self, queue: str, message: dict[str, Any]) -> str:
+        """The queue for a message: a retry may go to the first critical one instead of its own."""
+        critical = self.headroom.get("critical", ())
+        if not critical or queue in critical:
+            return queue
+        moves = retries.is_for_the_critical_lane(message, self.headroom.get("retry_lane", "normal"))
+        return critical[0] if moves else queue
 
     # -- the connection that takes
 
@@ -208,10 +226,13 @@ class TakingChannel(kombu_redis.Channel):
                 properties["delivery_info"]["redelivered"] = True
             self.connection._deliver(message, queue)
         except Exception as error:
-            if self.delivered:  # it reached Celery: the error is Celery's, or the task's in the solo pool
-                raise
-            driver.feed(v.Condemned(take.id, f"undecodable: {error!r}"[:200]))
+            held = driver.state.held.get(take.id)
+            if isinstance(error, v.AWAY) or held is None or held.stage != "delivered":
+                raise  # Redis is away, or the task is in the pool: this is not the message's fault
+            logger.exception("a message from %s that nobody can handle goes to the dead letters", queue)
+            driver.feed(v.Condemned(take.id, f"{'unusable' if self.delivered else 'undecodable'}: {error!r}"[:200]))
             driver.feed(v.Rejected(take.id, requeue=False))
+            self.worker.dismiss(take.id)
         self.delivered = True
 
     def _deliver_fanout_message(self, message: dict[str, Any], exchange: str) -> bool:
@@ -256,8 +277,22 @@ class SentinelTransport(kombu_redis.SentinelTransport):
     Channel = SentinelChannel
 
 
-# What a person or Flower reads as the broker's address begins as the one that was configured.
-Connection.resolve_aliases.update({
-    f"{__name__}:{made.__name__}": scheme
+TRANSPORTS = {
+    scheme: f"{__name__}:{made.__name__}"
     for scheme, made in (("redis", Transport), ("rediss", TLSTransport), ("sentinel", SentinelTransport))
-})  # fmt: skip
+}
+"""By the scheme of the broker's address."""
+
+# What a person or Flower reads as the broker's address begins as the one that was configured.
+kombu_connection.Connection.resolve_aliases.update({path: scheme for scheme, path in TRANSPORTS.items()})
+
+
+class Connection(kombu_connection.Connection):
+    """Stays with our transport where kombu goes by the scheme of an address, whatever `broker_transport` says.
+
+    It does so for `redis+socket://`, and for each further address of a list when it fails over (all of Sentinel's).
+    """
+
+    def _init_params(self, *args: Any, **options: Any) -> None:
+        super()._init_params(*args, **options)
+        self.transport_cls = TRANSPORTS.get(str(self.transport_cls), self.transport_cls)
