@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -197,3 +198,39 @@ def test_global_keyprefix_is_before_every_key(valkey: Client) -> None:
     assert valkey.llen("here:somewhere") == 1
     assert valkey.keys("here:*") == valkey.keys("*")
     app.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://localhost:abc/0", "Port could not be cast to integer value as 'abc'"),
+        ("redis://localhost:1/abc", "invalid literal for int() with base 10: 'abc'"),
+        ("amqp://guest:secret@localhost//", "amqp is no scheme of Redis"),
+        ("memory://", "memory is no scheme of Redis"),
+        ("redis://localhost:1/0;http://localhost", "http is no scheme of Redis"),
+    ],
+)
+def test_an_address_that_is_none_is_one_line(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        installing.check_address(url)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "allowed is one such as redis://host:6379/0" in str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", ["ratio=2", "critical_queues='critical'", "critical_queues=[1]", "gate='x'"])
+def test_a_bad_argument_in_an_app_of_ones_own_is_one_line(arguments: str, tmp_path: Path) -> None:
+    """`celery -A shop worker`, as a user starts it."""
+    (tmp_path / "shop.py").write_text(
+        "import celery, throttle\n"
+        "app = celery.Celery('shop', broker='redis://localhost:1')\n"
+        f"throttle.install(app, {arguments})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "shop", "worker"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("headroom: ")
+    assert done.stderr.count("\n") == 1

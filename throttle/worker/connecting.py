@@ -82,21 +82,28 @@ def reach(app: Any, settings: ThrottleSettings) -> Operations:
             operations = connect(app, settings)
             check_version(operations.client.info("server"), where)
         except (redis.AuthenticationError, NoPermissionError) as error:
-            message = f"Redis at {where} refuses us: {error}; allowed is a user that may run scripts on all keys"
+            message = (
+                f"Redis at {where} refuses us: {first_line(error)}; allowed is a user that may run scripts on all keys"
+            )
             raise RedisRefused(message) from None
         except BusyLoadingError as error:
             failure: Exception = error
         except redis.ResponseError as error:
-            message = f"Redis at {where} refuses us: {error}"
+            message = f"Redis at {where} refuses us: {first_line(error)}"
             raise RedisRefused(message) from None
         except (redis.RedisError, KombuError, OSError) as error:
             failure = error
         else:
             return operations
         if time.monotonic() + PAUSE_S > give_up_s:
-            message = f"no Redis at {where} within {settings.startup_s:g} s (THROTTLE_STARTUP_S): {failure}"
+            message = f"no Redis at {where} within {settings.startup_s:g} s (THROTTLE_STARTUP_S): {first_line(failure)}"
             raise RedisUnreachable(message) from None
         time.sleep(PAUSE_S)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the advice that Redis adds in whole paragraphs."""
+    return str(error).partition("\n")[0].partition(". ")[0]
 
 
 def check_version(server: dict[str, Any], where: str) -> None:

@@ -7,10 +7,16 @@ Nothing is sent and the app's configuration is not loaded: what depends on it is
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
 
 from throttle.errors import ConfigurationError
 from throttle.settings import ThrottleSettings, load_settings
@@ -18,7 +24,7 @@ from throttle.worker import internals, retries, signals
 from throttle.worker.vocabulary import OPTION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from throttle.worker.driver import Driver
 
@@ -71,19 +77,37 @@ def install(
     **settings: Any,
 ) -> Any:
     """See `throttle.install`."""
+    with one_line():
+        return _install(app, critical_queues, retry_lane, gate, settings)
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Under Celery's command line, end with one line instead of a traceback; a program that imports gets the error."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if click.get_current_context(silent=True) is None:
+            raise
+        raise SystemExit(f"headroom: {error}") from None
+
+
+def _install(
+    app: Any, critical_queues: Iterable[str], retry_lane: str, gate: str | None, settings: dict[str, Any]
+) -> Any:
     if retry_lane not in retries.LANES:
         message = f"retry_lane={retry_lane!r}: allowed is {' or '.join(retries.LANES)}"
         raise ConfigurationError(message)
     if gate not in (None, *internals.GATES):
         message = f"gate={gate!r}: allowed is {' or '.join(internals.GATES)}"
         raise ConfigurationError(message)
-    if isinstance(critical_queues, str):
-        message = (
-            f"critical_queues={critical_queues!r}: allowed is a sequence of queue names, such as ({critical_queues!r},)"
-        )
+    named = not isinstance(critical_queues, str) and isinstance(critical_queues, Iterable)
+    critical_queues = tuple(critical_queues) if named else ("",)
+    if not all(isinstance(name, str) and name for name in critical_queues):
+        message = f"critical_queues={critical_queues!r}: allowed is a sequence of queue names, such as ('critical',)"
         raise ConfigurationError(message)
     chosen, against = internals.choose(gate)
-    made = Installation(load_settings(**settings), tuple(critical_queues), chosen, retry_lane, against)
+    made = Installation(load_settings(**settings), critical_queues, chosen, retry_lane, against)
     before = getattr(app, "throttle", None)
     if before is not None:
         if not before.same(made):
@@ -113,7 +137,8 @@ def _bootstep(gate: str) -> type[Any]:
 
 
 def _configured(sender: Any, **_: Any) -> None:
-    configure(sender)
+    with one_line():
+        configure(sender)
 
 
 def configure(app: Any) -> None:
@@ -125,6 +150,8 @@ def configure(app: Any) -> None:
             conf[name] = value
             made.changed.append(name)
     if made.gate == "take":
+        if _url(conf):
+            check_address(_url(conf))
         from throttle.worker.take import Connection  # noqa: PLC0415 - only for this gate, see _bootstep
 
         app.amqp.Connection = Connection
@@ -144,8 +171,33 @@ def _take_through_ours(made: Installation, conf: Any) -> None:
         logger.warning("rediss:// without ssl_cert_reqs: the server's certificate is not verified")
 
 
+def check_address(url: str) -> None:
+    """Refuse what is no address of a Redis; raises `ConfigurationError`. Each of a list is looked at."""
+    for each in url.split(";"):
+        scheme = each.partition(":")[0]
+        try:
+            if scheme not in SCHEMES:
+                message = f"{scheme or 'nothing'} is no scheme of Redis"
+                raise ValueError(message)  # noqa: TRY301 - said in one place, below
+            parts = urlsplit(each)
+            _ = parts.port  # raises when it is no number
+            if scheme != "redis+socket":
+                int(parts.path.strip("/") or 0)
+        except ValueError as error:
+            message = (
+                f"broker address {re.sub('//[^@/]*@', '//**@', each)!r}: {error}; "
+                f"allowed is one such as redis://host:6379/0 ({', '.join(SCHEMES)})"
+            )
+            raise ConfigurationError(message) from None
+
+
+SCHEMES = ("redis", "rediss", "redis+socket", "sentinel")
+
+
 def check(app: Any) -> None:
     """Refuse an app whose configuration would lose tasks; raises `ConfigurationError`."""
+    if app.throttle.gate == "take":
+        check_address(_url(app.conf))
     off = [name for name in LATE if not app.conf[name]]
     if off:
         message = (
@@ -166,7 +218,8 @@ def _chosen(conf: Any, name: str) -> bool:
 
 
 def _url(conf: Any) -> str:
-    return str(conf.broker_write_url or "")
+    url = conf.broker_write_url or ""
+    return url if isinstance(url, str) else ";".join(url)
 
 
 def _transport(conf: Any) -> str:

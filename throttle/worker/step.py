@@ -77,7 +77,8 @@ class Brake(Hosting):
     def runs(self, take_id: int) -> bool:
         """Whether the task of a take is with the pool."""
         request = self.requests.get(take_id)
-        return request is not None and request in worker_state.reserved_requests
+        pool = (worker_state.reserved_requests, worker_state.active_requests)  # Celery clears one at a reconnect
+        return request is not None and any(request in requests for requests in pool)
 
     def dismiss(self, take_id: int) -> None:
         """Let Celery forget the request of a message that cannot be run."""
