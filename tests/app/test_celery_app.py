@@ -92,7 +92,7 @@ def test_nothing_without_expiry_is_left_by_finished_work(workers: Workers) -> No
     workers.start()
     workers.python("import app.celery\nfrom tasks.jobs.loads import sleep\nprint(sleep.delay(0).get(timeout=20))")
     fleet = "{headroom:default}:"
-    permanent = ["epoch", "names", "seq", "pods:alive", "pods:draining", "_kombu*"]
+    permanent = ["epoch", "names", "seq", "pods:alive", "pods:draining", "pods:busy", "beats", "made", "_kombu*"]
     kept = [fleet + name for name in permanent] + ["_kombu.*"]
     assert leaked_keys(workers.client, kept) == []
 
