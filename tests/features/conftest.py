@@ -1,0 +1,42 @@
+"""Fixtures of the feature tests: the fleets that stand for the whole run, and those of one scenario."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.features.fleet import Fleet, Setup, Stage
+from tests.features.table import Stages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.local.guard import Guard
+
+SETUPS = {
+    "plain": Setup(),
+    "wide": Setup(
+        config={"worker_prefetch_multiplier": 4},
+        install={"retry_lane": "normal"},
+        prefix="features:",
+        socket=True,
+        protocol=2,
+    ),
+}
+"""The standing fleets: one as it comes, one with all that may be set otherwise about the way to Redis."""
+
+
+@pytest.fixture(scope="session")
+def stages(guard: Guard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
+    """Where scenarios are played."""
+    folder, number = tmp_path_factory.mktemp("features"), itertools.count()
+    standing = {name: Stage(guard, folder / name, setup) for name, setup in SETUPS.items()}
+
+    def own(pool: str, setup: Setup | None) -> Fleet:
+        return Fleet(guard, folder / f"own-{next(number)}", pool, setup or Setup())
+
+    yield Stages(standing, own)
+    for stage in standing.values():
+        stage.end()
