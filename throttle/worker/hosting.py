@@ -24,6 +24,7 @@ from celery.worker import state as worker_state
 from kombu.utils.eventio import READ
 
 from throttle.worker import vocabulary as v
+from throttle.worker.faults import AWAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,7 +209,7 @@ class Hosting(bootsteps.StartStopStep):
                 return None  # killed by the shutdown, or by what its signal handler raised in it: it goes back
             if not isinstance(error, Reject):
                 feed(v.Crashed(number))
-            elif isinstance(error.reason, v.AWAY):
+            elif isinstance(error.reason, AWAY):
                 error.requeue = True  # a retry that the broker did not take: the message itself comes again
             return self._end(number, failed, (exc_info, *args), options)
 
@@ -234,7 +235,7 @@ class Hosting(bootsteps.StartStopStep):
                 raise
             except Exception as error:
                 held = self.driver.state.held.get(number)
-                if held is None or held.stage == "running" or isinstance(error, v.AWAY):
+                if held is None or held.stage == "running" or isinstance(error, AWAY):
                     raise
                 logger.exception("task %s[%s] cannot be run as its message asks", request.name, request.id)
                 self.unfit(request, number, error)

@@ -31,6 +31,7 @@ from throttle.scripts import Operations, Rule
 from throttle.worker import retries
 from throttle.worker import vocabulary as v
 from throttle.worker.credit import QoS
+from throttle.worker.faults import AWAY
 from throttle.worker.state import Held
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class TakingChannel(kombu_redis.Channel):
             self.connection._deliver(message, queue)
         except Exception as error:
             held = driver.state.held.get(take.id)
-            if isinstance(error, v.AWAY) or held is None or held.stage != "delivered":
+            if isinstance(error, AWAY) or held is None or held.stage != "delivered":
                 raise  # Redis is away, or the task is in the pool: this is not the message's fault
             logger.exception("a message from %s that nobody can handle goes to the dead letters", queue)
             driver.feed(v.Condemned(take.id, f"{'unusable' if self.delivered else 'undecodable'}: {error!r}"[:200]))

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import redis
-from kombu.exceptions import OperationalError
-
 if TYPE_CHECKING:
     from throttle.scripts import Clash, Standing, Take, TakeAnswer
     from throttle.worker.state import End
@@ -19,9 +16,6 @@ MARK = "headroom"
 
 OPTION = "headroom"
 """Name of the transport option that carries the fleet and its rule to each channel."""
-
-AWAY = (redis.RedisError, OSError, OperationalError)
-"""What Redis and kombu raise while the broker is away. kombu's own `connection_errors` have a KeyError among them."""
 
 # ---------------------------------------------------------------- events
 
