@@ -1,7 +1,5 @@
 """Messages that nobody can handle: each becomes a dead letter, no pod falls over it, and the work beside it is done."""
 
-# pyright: basic
-
 from __future__ import annotations
 
 import base64
