@@ -63,11 +63,16 @@ def instructions(stage: Stage) -> str:
     """How to send work to this fleet, ready to be copied."""
     python = f"REDIS_URL={stage.redis_url} PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)}"
     imports = "import app.celery; from tasks.jobs.loads import sleep"
+    plain = (
+        f"{shlex.quote(sys.executable)} -c \"from celery import Celery; Celery(broker='{stage.redis_url}')"
+        ".send_task('tasks.jobs.loads.sleep', (3,), queue='task_queue')\""
+    )
     return f"""
 The fleet is up. From another terminal:
 
   a task          {python} -c "{imports}; sleep.delay(3)"
   a critical one  {python} -c "{imports}; sleep.apply_async((3,), queue='critical')"
+  from elsewhere  {plain}
   a file          put it into {stage.jobs}, then
                   {python} -c "import app.celery; from tasks.jobs.files import compress; compress.delay('NAME')"
 

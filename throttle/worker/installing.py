@@ -102,12 +102,12 @@ def _install(
         message = f"gate={gate!r}: allowed is {' or '.join(internals.GATES)}"
         raise ConfigurationError(message)
     named = not isinstance(critical_queues, str) and isinstance(critical_queues, Iterable)
-    critical_queues = tuple(critical_queues) if named else ("",)
-    if not all(isinstance(name, str) and name for name in critical_queues):
+    names = tuple(critical_queues) if named else ("",)
+    if not all(isinstance(name, str) and name for name in names):
         message = f"critical_queues={critical_queues!r}: allowed is a sequence of queue names, such as ('critical',)"
         raise ConfigurationError(message)
     chosen, against = internals.choose(gate)
-    made = Installation(load_settings(**settings), critical_queues, chosen, retry_lane, against)
+    made = Installation(load_settings(**settings), names, chosen, retry_lane, against)
     before = getattr(app, "throttle", None)
     if before is not None:
         if not before.same(made):
