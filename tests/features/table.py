@@ -11,6 +11,8 @@ due for a change.
 from __future__ import annotations
 
 import importlib
+import inspect
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,7 +113,7 @@ def collect() -> list[Feature]:
     """Every row, in the order of the modules and of the tests in them."""
     for path in sorted(FOLDER.glob("test_*.py")):
         importlib.import_module(f"tests.features.{path.stem}")
-    return list(FEATURES.values())
+    return sorted(FEATURES.values(), key=lambda row: row.module)
 
 
 def table() -> str:
@@ -130,6 +132,11 @@ def table() -> str:
 def pool_class(pool: str) -> Any:
     """Celery's class for a pool."""
     return get_implementation(pool)
+
+
+def mentions(pool: Any, words: str) -> bool:
+    """Whether the module of a pool's class has these words in it."""
+    return words in inspect.getsource(sys.modules[pool.__module__])
 
 
 def on_page(text: str) -> str:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import time
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from celery.concurrency.base import BasePool, apply_target
+from billiard.pool import Pool
+from celery.concurrency.base import apply_target
 
-from tests.features.table import Cannot, feature
+from tests.features.table import Cannot, feature, mentions
 
 if TYPE_CHECKING:
     from tests.features.fleet import Fleet
@@ -19,15 +21,15 @@ EARLY_S = 0.05
 
 
 def takes(pool: Any, argument: str) -> bool:
-    """Whether the pool looks at an argument of a task that it is given."""
-    code = pool.on_apply.__code__ if "on_apply" in vars(pool) else None
-    return code is not None and argument in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    """Whether what the pool applies a task with has a parameter of this name."""
+    applies = Pool.apply_async if mentions(pool, "P.apply_async") else vars(pool).get("on_apply", apply_target)
+    return argument in signature(applies).parameters
 
 
 NO_SIGNALS = Cannot(
     "Celery's pool cannot reach into a running task: it has no `terminate_job`. What has not begun is revoked; what "
     "runs, runs on.",
-    lambda pool: pool.terminate_job is BasePool.terminate_job,
+    lambda pool: not mentions(pool, "terminate_job"),
 )
 NO_HARD_LIMIT = Cannot(
     "Celery's pool ignores time limits (`on_apply` does not look at them).", lambda pool: not takes(pool, "timeout")

@@ -81,7 +81,7 @@ def make(broker: str, server: str, *, config: dict[str, Any], install: dict[str,
 
 def client_of(request_app: Any) -> redis.Redis:
     """A connection of this process to the server, by TCP."""
-    return redis.Redis.from_url(request_app.conf.features_server)
+    return redis.Redis.from_url(request_app.conf.features_server, socket_timeout=None)
 
 
 def _record(what: str, task: Any, state: str = "") -> None:
