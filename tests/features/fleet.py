@@ -1,4 +1,3 @@
-# pyright: basic
 """One fleet of the feature tests: its pods on one pool and one server, what they did, and whether all is as before.
 
 Most features need no pods of their own. So one pod on each pool stands for the whole run (`Stage`), and scenario after
@@ -35,6 +34,10 @@ KOMBU = "*_kombu.binding_*"
 """kombu's own notes of which queue is bound for how long, beside the bindings themselves."""
 
 
+def not_listening(*_: Any) -> None:
+    """Do nothing about a result."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """How the pods of a fleet are set up, and how they reach their server."""
@@ -68,10 +71,10 @@ class Fleet:
         broker = f"redis+socket://{path}?protocol={setup.protocol}" if setup.socket else self.server.url
         prefix = {"global_keyprefix": setup.prefix} if setup.prefix else {}
         config = {**setup.config, "broker_transport_options": prefix}
-        self.app = workload.make(broker, self.server.url, config=config, install=dict(setup.install))
+        self.app: Any = workload.make(broker, self.server.url, config=config, install=dict(setup.install))
         # Results are read by `client`: the back end here need not listen for them, nor hear that nobody wants them now.
         backend: Any = self.app.backend
-        backend.on_task_call = backend.remove_pending_result = lambda *_: None
+        backend.on_task_call = backend.remove_pending_result = not_listening
         self._placement = Placement(
             self.server.url,
             folder,
@@ -151,7 +154,9 @@ class Fleet:
 
     def control(self, name: str, **arguments: Any) -> Any:
         """Give the pods a command and return the answer of one."""
-        answers = self.app.control.broadcast(name, arguments=arguments, reply=True, timeout=10.0, limit=len(self.pods))
+        answers: Any = self.app.control.broadcast(
+            name, arguments=arguments, reply=True, timeout=10.0, limit=len(self.pods)
+        )
         assert answers, f"no answer to {name}"
         (answer,) = answers[0].values()
         return answer

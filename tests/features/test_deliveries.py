@@ -1,4 +1,3 @@
-# pyright: basic
 """Messages in the hands of pods that end, on many queues, and with bells that are lost."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: basic
 """How a task can end."""
 
 from __future__ import annotations

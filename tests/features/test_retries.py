@@ -1,4 +1,3 @@
-# pyright: basic
 """A task that asks to be run again, and the lane in which it is."""
 
 from __future__ import annotations
