@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 GROUP = "Delivery"
 MANY = 64
+BELLS = ("bell:*", "rung", "coming:*", "waiting*", "wanted", "waited")
+"""All that Redis knows about who waits for what: without it nobody is rung, not even by the doorkeeper."""
 
 
 @feature(GROUP, "SIGTERM with messages that wait in the pod: they go to others, each is done once", on="own")
@@ -35,7 +37,7 @@ def test_warm_shutdown(fleet: Fleet, pool: str) -> None:
     assert all(fleet.started(task) == 1 for task in tasks)
 
 
-@feature(GROUP, "64 queues on a pod, bells that are lost all the time: in order, none missed", on="own")
+@feature(GROUP, "64 queues on a pod, bells and who waits for them lost all the time: in order, none missed", on="own")
 def test_lost_bells_on_many_queues(fleet: Fleet, pool: str) -> None:
     names = [f"queue-{number}" for number in range(MANY)]
     fleet.start("one", arguments=["--queues", ",".join(names)])
@@ -43,8 +45,9 @@ def test_lost_bells_on_many_queues(fleet: Fleet, pool: str) -> None:
 
     def lose_bells() -> None:
         nonlocal deleted
-        while not over.wait(0.02):
-            deleted += fleet.client.delete(*fleet.client.keys(fleet.keys.bell("*")), fleet.keys.namespace() + "rung")
+        while not over.wait(0.003):
+            found = [key for name in BELLS for key in fleet.client.keys(fleet.keys.namespace() + name)]
+            deleted += fleet.client.delete(*found) if found else 0
 
     thief = threading.Thread(target=lose_bells)
     thief.start()
@@ -62,7 +65,8 @@ def test_lost_bells_on_many_queues(fleet: Fleet, pool: str) -> None:
         thief.join()
     taken = [entry["key"] for entry in fleet.journal("take")]
     assert sorted(taken[3:]) == sorted(names * 3)
-    if pool == "solo":
-        starts = [run["task"] for run in fleet.runs("start")]
-        assert all([task for task in starts if task in sent] == sent for sent in tasks.values())
+    takes = {run["task"]: run["take"] for run in fleet.runs("start")}
+    assert all(sorted(sent, key=takes.__getitem__) == sent for sent in tasks.values())
+    assert deleted > 20, "hardly a bell was lost"
+    print(f"\n{pool}: {deleted} keys lost, late by {max(late_s):.2f} s at most")  # noqa: T201 - who asks by -s
     assert max(late_s) < 5.0, late_s  # a second is what is promised; the rest is a busy machine's

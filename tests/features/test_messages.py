@@ -74,7 +74,7 @@ def test_broadcast(fleet: Fleet, pool: str) -> None:
     fleet.wait(lambda: len(fleet.runs("end", task)) == 2, "both")
     assert {run["pod"] for run in fleet.runs("start", task)} == {"one", "two"}
     assert fleet.journal("take") == []
-    assert not any(run["taken"] for run in fleet.runs("start", task))
+    assert all(run["take"] is None for run in fleet.runs("start", task))
 
 
 def connections(fleet: Fleet, flag: str) -> set[str]:

@@ -94,7 +94,7 @@ def _record(what: str, task: Any, state: str = "") -> None:
         "pod": str(request.hostname).partition("@")[0],
         "pid": os.getpid(),
         "at": time.time(),
-        "taken": "take" in properties.get("headroom", {}),
+        "take": properties.get("headroom", {}).get("take"),
         "redelivered": bool((request.delivery_info or {}).get("redelivered")),
     }
     with client_of(task.app) as client:
