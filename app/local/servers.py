@@ -129,8 +129,9 @@ class Server:
             if self._process.running:
                 return self
             words = self._last_words()
-            self.stop()
-            if self._fixed_port is not None or "bind" not in words.lower():
+            self._guard.end(self._process)
+            self._process = None
+            if self._fixed_port is not None or not any(word in words.lower() for word in ("bind", "listening")):
                 break
         raise ServerError(f"{self.kind} ended at its start: {words}")
 

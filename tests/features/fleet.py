@@ -62,7 +62,7 @@ class Fleet:
         """Start the server; no pod yet."""
         self.pool, self.setup = pool, setup
         self._guard, self._folder = guard, folder
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         path = guard.folder("s") / "r"
         self.server = Server(guard, options={"unixsocket": str(path)} if setup.socket else {}).start()
         self.client = Client(self.server)
