@@ -74,6 +74,7 @@ class TakingChannel(kombu_redis.Channel):
 
     headroom: dict[str, Any] = {}  # noqa: RUF012 - kombu sets transport options as attributes over class defaults
     driver: Driver | None = None
+    _operations: Operations | None = None
     critical: frozenset[str] = frozenset()
     delivered = False
 
@@ -87,7 +88,12 @@ class TakingChannel(kombu_redis.Channel):
     # -- publishing
 
     def operations(self) -> Operations:
-        """The fleet's operations over this channel's own connections."""
+        """The fleet's operations over this channel's own connections; kombu makes new ones after a fork."""
+        if self._operations is None or self._operations.client.connection_pool is not self.pool:
+            self._operations = self._make_operations()
+        return self._operations
+
+    def _make_operations(self) -> Operations:
         options = {
             "fleet": "default",
             "ratio": 0.8,
