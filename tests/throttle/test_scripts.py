@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import redis
 
+from throttle import dead, scripts
+from throttle.dead import DeadLetters
 from throttle.keys import Keys
-from throttle.scripts import OPERATIONS, Operations, Rule, Take, read_lua, script
+from throttle.scripts import Operations, Rule, Take, read_lua, script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+OPERATIONS = (*scripts.OPERATIONS, *dead.OPERATIONS)
 COMMON_ARGUMENTS = 5  # member, ttl, ratio, max deliveries, journal: _rule.lua
 TAKE = Take(1, 1, 0, b"q", b"m")
 CALLS: dict[str, Callable[[Operations], Any]] = {
@@ -23,6 +26,8 @@ CALLS: dict[str, Callable[[Operations], Any]] = {
     "back": lambda ops: ops.back("a#1", 1, "head"),
     "beat": lambda ops: ops.beat("a#1"),
     "counts": lambda ops: ops.counts(),
+    "dead_drop": lambda ops: DeadLetters(ops).drop(["1-0"]),
+    "dead_requeue": lambda ops: DeadLetters(ops).requeue(["1-0"], by="me"),
     "drain": lambda ops: ops.drain("a#1"),
     "empty": lambda ops: ops.empty("a#1", 1),
     "join": lambda ops: ops.join("a#1", running=[TAKE]),

@@ -68,7 +68,7 @@ def address(app: Any, settings: ThrottleSettings, **options: Any) -> Any:
 
 
 def reach(app: Any, settings: ThrottleSettings) -> Operations:
-    """Connect with patience: `startup_s` seconds for a Redis that starts later than its workers.
+    """Connect with patience: `startup_s` seconds for a Redis that starts later than its workers; 0: one try.
 
     Raises:
         RedisRefused: the server answered but does not let us in.
@@ -96,7 +96,8 @@ def reach(app: Any, settings: ThrottleSettings) -> Operations:
         else:
             return operations
         if time.monotonic() + PAUSE_S > give_up_s:
-            message = f"no Redis at {where} within {settings.startup_s:g} s (THROTTLE_STARTUP_S): {first_line(failure)}"
+            patience = f" within {settings.startup_s:g} s (THROTTLE_STARTUP_S)" if settings.startup_s else ""
+            message = f"no Redis at {where}{patience}: {first_line(failure)}"
             raise RedisUnreachable(message) from None
         time.sleep(PAUSE_S)
 

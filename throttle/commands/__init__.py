@@ -1,0 +1,34 @@
+"""`celery -A yours throttle ...`: what a person asks of a fleet and does to it, for any app that called `install`.
+
+Celery finds the command by the entry point `celery.commands` of the package and loads it whenever `celery` starts, so
+this imports nothing that Celery's own command line has not imported already.
+
+=====  ===========================================================================================
+code   means
+=====  ===========================================================================================
+0      all that was asked was done
+1      some of it was not, with one line on standard error for each; the rest was
+2      it was asked wrongly, or the app has no brake: nothing was done
+69     Redis cannot be used (`EX_UNAVAILABLE`, as Celery's own commands end then); see the line
+=====  ===========================================================================================
+
+With `--json` standard output has one JSON document and nothing else.
+"""
+
+from __future__ import annotations
+
+import click
+
+from throttle.commands.letters import dead
+from throttle.commands.status import status
+
+__all__ = ["command"]
+
+
+@click.group("throttle", no_args_is_help=True)
+def command() -> None:
+    """Look at a fleet that throttle.install made, and at its dead letters."""
+
+
+command.add_command(dead)
+command.add_command(status)

@@ -1,0 +1,26 @@
+-- DEAD_REQUEUE: dead letters go back to their queues, each once however many ask. One whose queue does not take it stays.
+-- USES rule bells messages
+-- KEYS[1] ns             namespace of the fleet
+-- ARGV[6] where          head | tail
+-- ARGV[7] by             who sends them on their way again, for their history
+-- ARGV[8..] id           of the dead letters; at the head the last one comes first
+-- RETURNS for each id: 'OK' | '' no such dead letter | why its queue does not take it
+even_when_full()
+local command, answers = ARGV[6] == 'tail' and 'LPUSH' or 'RPUSH', {}
+for i = 8, #ARGV do
+  local found = call('XRANGE', DEAD, ARGV[i], ARGV[i])[1]
+  local answer = ''
+  if found then
+    local letter = {}
+    for j = 1, #found[2], 2 do letter[found[2][j]] = found[2][j + 1] end
+    local pushed = redis.pcall(command, letter.source, letter.raw)
+    answer = type(pushed) == 'table' and pushed.err or 'OK'
+    if answer == 'OK' then
+      call('XDEL', DEAD, ARGV[i])
+      log('dead_requeue', '', 'letter', ARGV[i], 'key', letter.source, 'where', ARGV[6], 'by', ARGV[7])
+      ring_for(letter.source)
+    end
+  end
+  answers[i - 7] = answer
+end
+return answers
