@@ -51,7 +51,9 @@ What a crash leaves, wherever it comes:
   one beat after the old one's last.
 * a TAKE whose answer was lost is asked again under the same id and answered with the same message. One that was stuck
   on a connection which was given up may arrive when that id is long done with: it is answered STALE and takes nothing.
-* a late acknowledgement of a message that was returned meanwhile is answered NOT_YOURS and has no effect.
+* a late acknowledgement of a message that was returned meanwhile is answered NOT_YOURS and has no effect. One that a
+  TAKE follows at once travels in that TAKE, and is done first: a task costs one round trip, and between its end and the
+  next one there is no moment in which the slot is anybody else's.
 * a bell that was lost costs at most the second until its waiter looks by itself. Bells may be lost, messages never.
 
 Redis itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 Standing = Literal["living", "draining", "lost"]
@@ -33,11 +34,13 @@ class Empty(NamedTuple):
     """A doorkeeper watches the queues."""
 
 
-class Lost(NamedTuple):
+@dataclass(frozen=True)
+class Lost:  # a tuple without fields would equal any other such
     """The member is not living (silent, superseded, draining or gone): nothing was taken."""
 
 
-class Stale(NamedTuple):
+@dataclass(frozen=True)
+class Stale:
     """A take of this number was made before and is done with: nothing was taken, and nothing will be under it."""
 
 

@@ -8,11 +8,6 @@ operation or none of it.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from redis.exceptions import NoScriptError
@@ -32,6 +27,7 @@ from throttle.answers import (
     Watched,
     Where,
 )
+from throttle.lua import Script, read_lua, script, without_comments
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -78,35 +74,6 @@ class Rule(NamedTuple):
     ttl_ms: int
     max_deliveries: int
     journal: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """One Lua script with the shared parts it uses."""
-
-    name: str
-    source: str
-    sha: str
-
-
-def read_lua(name: str) -> str:
-    """Text of `lua/<name>.lua`."""
-    return (files("throttle") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-
-
-def without_comments(text: str) -> str:
-    """The Lua lines that do something; Redis need not carry the prose."""
-    return "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--"))
-
-
-@cache
-def script(name: str) -> Script:
-    """The operation `name`, put together from the files that its USES line names."""
-    body = read_lua(name)
-    uses = re.search(r"^-- USES ([\w ]+)$", body, re.MULTILINE)
-    parts = [read_lua(f"_{part}") for part in (uses.group(1).split() if uses else [])]
-    source = without_comments("\n".join([*parts, body]))
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 OPERATIONS = (
@@ -165,11 +132,19 @@ class Operations:
         return Beat(_STANDINGS[code], returned, server_ms)
 
     def take_command(
-        self, member: str, take_id: int, critical: Sequence[str | bytes], normal: Sequence[str | bytes]
+        self,
+        member: str,
+        take_id: int,
+        critical: Sequence[str | bytes],
+        normal: Sequence[str | bytes],
+        acks: Iterable[int] = (),
     ) -> tuple[Argument, ...]:
-        """The TAKE as a command for a connection of the caller's own; `parse_take` reads the answer."""
+        """The TAKE as a command for a connection of the caller's own; `parse_take` reads the answer.
+
+        It acknowledges the takes of `acks` first, as `ack` would each; `parse_not_mine` tells which had no effect.
+        """
         keys = (*critical, *normal)
-        return self._command("take", member, keys, take_id, len(critical))
+        return self._command("take", member, keys, take_id, len(critical), *acks)
 
     @staticmethod
     def parse_take(take_id: int, answer: Any) -> TakeAnswer:
@@ -180,11 +155,21 @@ class Operations:
             return Empty(answer[1] == 1, answer[2] == 1)
         return Stale() if answer[0] == STALE else Lost()
 
+    @staticmethod
+    def parse_not_mine(answer: Any) -> frozenset[int]:
+        """From the same answer: acknowledgements that were none of the member's (any more)."""
+        return frozenset(map(int, answer[-1]))
+
     def take(
-        self, member: str, take_id: int, critical: Sequence[str | bytes] = (), normal: Sequence[str | bytes] = ()
+        self,
+        member: str,
+        take_id: int,
+        critical: Sequence[str | bytes] = (),
+        normal: Sequence[str | bytes] = (),
+        acks: Iterable[int] = (),
     ) -> TakeAnswer:
         """Take the first admitted message from the head of its queue, or register as waiting."""
-        answer = self._call("take", member, (*critical, *normal), take_id, len(critical))
+        answer = self._call("take", member, (*critical, *normal), take_id, len(critical), *acks)
         return self.parse_take(take_id, answer)
 
     def ack(self, member: str, take_id: int, *, keep: bool = False, work: Sequence[str | bytes] = ()) -> bool:

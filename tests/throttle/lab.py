@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from throttle import scripts
 from throttle.keys import Keys
-from throttle.scripts import Empty, Operations, Rule, Script, Take
+from throttle.scripts import Empty, Lost, Operations, Rule, Script, Stale, Take
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,6 +88,18 @@ class Lab:
         if isinstance(answer, Empty):
             return "denied" if answer.denied else "empty"
         return "lost"
+
+    def take_with_acks(self, member: str, number: int, *, acks: list[int]) -> tuple[str, set[int]]:
+        """Take under a number, with acknowledgements: as `take`, or 'stale', and those that had no effect."""
+        self.ops.load("take")
+        raw = self.client.execute_command(*self.ops.take_command(member, number, ("c",), ("q", "r"), acks))
+        answer = self.ops.parse_take(number, raw)
+        words = {Lost(): "lost", Stale(): "stale"}
+        if isinstance(answer, Take):
+            word = answer.raw.decode()
+        else:
+            word = ("denied" if answer.denied else "empty") if isinstance(answer, Empty) else words[answer]
+        return word, set(self.ops.parse_not_mine(raw))
 
     def put(self, queue: str, *messages: str) -> None:
         """Publish."""

@@ -150,7 +150,9 @@ class Model:
         self.due()
         return "draining" if member.draining else "living"
 
-    def take(self, name: str, number: int, normal: list[str]) -> Entry | str:
+    def take(self, name: str, number: int, normal: list[str], acks: list[int] | None = None) -> Entry | str:
+        for done in acks or ():
+            self.ack(name, done, keep=False)
         if not self.living(name):
             return "lost"
         member = self.members[name]

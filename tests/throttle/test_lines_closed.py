@@ -368,6 +368,47 @@ def late_take_spares_an_early_acknowledged_task(lab: Lab) -> None:
     assert lab.held(A) == {1: b""}
 
 
+def acknowledgements_come_along(lab: Lab) -> None:
+    """Earlier takes end with the next TAKE, those of another member do not, and their slot is given back at once."""
+    lab.join(A, B)
+    lab.put("q", "m1", "m2", "m3", "m4")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    assert lab.take_with_acks(A, 3, acks=[1, 2]) == ("m3", set())
+    assert lab.held(A).keys() == {3}
+    assert lab.take_with_acks(A, 3, acks=[1, 2]) == ("m3", {1, 2}), "asked again: the same message, no second effect"
+    assert lab.ops.counts().busy == 1
+    assert lab.take_with_acks(B, 7, acks=[3]) == ("denied", {3})
+    assert lab.held(A).keys() == {3}
+    lab.client.delete("q")
+    assert lab.take_with_acks(A, 4, acks=[3]) == ("empty", set())
+    assert lab.held(A) == {}
+    assert lab.ops.counts().busy == 0
+
+
+def acknowledgements_of_who_takes_nothing(lab: Lab) -> None:
+    """A member that may take no more has its acknowledgements accepted, and keeps no slot."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert lab.take(A) == "m1"
+    lab.advance(TTL_MS)
+    assert lab.take_with_acks(A, 2, acks=[1]) == ("lost", set())
+    assert lab.held(A) == {}
+    lab.ops.beat(A)
+    assert lab.ops.counts().busy == 0
+    assert lab.queue("q") == ["m2"]
+
+
+def acknowledgements_of_a_late_take(lab: Lab) -> None:
+    """A TAKE that arrives late takes nothing; what went along is over all the same, and the slot with it."""
+    lab.join(A)
+    lab.put("q", "m1", "m2")
+    assert [lab.take(A), lab.take(A)] == ["m1", "m2"]
+    assert lab.ops.ack(A, 2)
+    assert lab.take_with_acks(A, 2, acks=[1]) == ("stale", set())
+    assert lab.held(A) == {}
+    assert lab.ops.counts().busy == 0
+
+
 def late_permit_is_none(lab: Lab) -> None:
     """A request for a permit that arrives after its release leaves no phantom."""
     lab.join(A)
@@ -444,14 +485,14 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (return_is_one_step, {"call('DEL', held(x))\n": ""}),
     (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "call('LPUSH', ns .. 'restore', r[4])"}),
     (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "push(r[3], r[4], r[2], 'tail', why)"}),
-    (returned_mark_is_of_the_dead_alone, {"if not e then return 0 end":
-                                          "if not e then call('DEL', BUSY) return 0 end"}),
-    (returned_member_takes_nothing, {"if not living(m) then return {-1} end": ""}),
+    (returned_mark_is_of_the_dead_alone, {"if not e then return false end":
+                                          "if not e then call('DEL', BUSY) return false end"}),
+    (returned_member_takes_nothing, {"if not living(m) then return nothing(-1) end": ""}),
     (silent_member_takes_nothing, {"return dead_at and tonumber(dead_at) > now_ms": "return dead_at"}),
     (acknowledgement_spares_other_takes, {"if call('EXISTS', held(x)) == 1 then call('ZADD', BUSY, 'inf', x)":
                                           "if false then"}),
-    (acknowledgement_spares_other_takes, {"call('HDEL', held(m), id)\n  mark(m, keep)":
-                                          "call('DEL', held(m))\n  mark(m, keep)"}),
+    (acknowledgement_spares_other_takes, {"call('HDEL', held(m), id)\n  log('ack'":
+                                          "call('DEL', held(m))\n  log('ack'"}),
     (join_again_spares_living_tasks, {"if not runs[id] and": "if true and"}),
     (join_again_spares_living_tasks, {"if old and old ~= m then gone({old}, 'superseded') end":
                                       "if old then gone({old}, 'superseded') end"}),
@@ -489,8 +530,14 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (index_follows_what_is_held, {"if call('EXISTS', held(m)) == 1 then mark(m) end": ""}),
     (index_has_no_end_of_its_own, {"call('ZADD', BUSY, 'inf', x)":
                                    "call('ZADD', BUSY, 'inf', x) call('EXPIRE', BUSY, 60)"}),
-    (late_take_takes_nothing, {"if made_before(id) then return {-2} end": ""}),
-    (late_take_spares_an_early_acknowledged_task, {"if made_before(id) then return {-2} end": ""}),
+    (late_take_takes_nothing, {"if made_before(id) then return nothing(-2) end": ""}),
+    (late_take_spares_an_early_acknowledged_task, {"if made_before(id) then return nothing(-2) end": ""}),
+    (acknowledgements_come_along, {"for i = 8, #ARGV do": "for i = 9, #ARGV do"}),
+    (acknowledgements_come_along, {"call('HDEL', held(m), id)\n  log('ack'": "log('ack'"}),
+    (acknowledgements_come_along, {"not_mine[#not_mine + 1] = ARGV[i]": ""}),
+    (acknowledgements_of_who_takes_nothing, {"if not living(m) then": "if #ARGV == 7 and not living(m) then"}),
+    (acknowledgements_of_who_takes_nothing, {"if #not_mine < #ARGV - 7 and slot_freed() then ring_any() end": ""}),
+    (acknowledgements_of_a_late_take, {"if #not_mine < #ARGV - 7 and slot_freed() then ring_any() end": ""}),
     (late_permit_is_none, {"made_before(ARGV[6]) or": ""}),
     (late_join_spares_what_it_does_not_know, {" and tonumber(id) < awaited": ""}),
     (snapshot_from_before_a_way_back, {"seq and given_back:find(": "seq and (''):find("}),

@@ -206,10 +206,10 @@ class Schedule(RuleBasedStateMachine):
             for _ in range(times):
                 self.take_one(process, ["q", "r"], answer_lost=False)
 
-    def take_one(self, process: Process, order: list[str], *, answer_lost: bool) -> None:
+    def take_one(self, process: Process, order: list[str], *, answer_lost: bool, acks: list[int] | None = None) -> None:
         number = process.count + 1
-        answer = self.ops.take(process.member, number, ["c"], order)
-        expected = self.model.take(process.member, number, order)
+        answer = self.ops.take(process.member, number, ["c"], order, acks or ())
+        expected = self.model.take(process.member, number, order, acks)
         if isinstance(expected, str):
             nothing = {"lost": Lost(), "empty": Empty(False, False), "denied": Empty(True, False)}  # noqa: FBT003
             assert answer == nothing[expected]  # never stale: the process asks under numbers that it has not used
@@ -218,6 +218,28 @@ class Schedule(RuleBasedStateMachine):
         if not answer_lost:
             process.count = number
             process.runs[number] = expected
+
+    @rule(index=which, acks=st.integers(1, 3), late=st.booleans())
+    def take_with_acks(self, index: int, acks: int, *, late: bool) -> None:
+        """Acknowledgements that go with a TAKE; with one that was stuck on its way, too."""
+        process = self.pick(index)
+        if process is None:
+            return
+        numbers = list(process.runs)[:acks]
+        held = self.model.members[process.member].held if process.member in self.model.members else {}
+        for number in numbers:
+            if entry := held.get(number):
+                self.done.add(entry[2:])
+            del process.runs[number]
+            process.emptied.discard(number)
+        if late and process.count:
+            answer = self.ops.take(process.member, process.count, ["c"], ["q", "r"], numbers)
+            expected = self.model.take(process.member, process.count, ["q", "r"], numbers)
+            if isinstance(expected, str):
+                assert answer == {"lost": Lost(), "stale": Stale()}[expected]
+        else:
+            self.take_one(process, ["q", "r"], answer_lost=False, acks=numbers)
+        self.forget()
 
     @rule(index=which, number=st.integers(1, 6))
     def late_take(self, index: int, number: int) -> None:

@@ -240,19 +240,65 @@ def test_leaving_happens_once_and_ends_everything() -> None:
 # ---------------------------------------------------------------- the ends
 
 
-def test_an_acknowledgement_keeps_the_slot_only_for_a_take_that_follows_at_once() -> None:
-    cases: list[tuple[State, bool, bool]] = [
-        (holding(), True, True),
-        (holding(), False, False),
-        (holding(WAITING), True, False),
-        (holding(replace(LIVING, drain=True)), True, False),
-        (holding(replace(LIVING, membership="out")), True, False),
+ALONE = v.SendEnd(ME, 1, End("ack"), keep=False)
+
+
+def test_an_acknowledgement_goes_alone_where_no_take_follows_at_once() -> None:
+    cases: list[tuple[State, bool]] = [
+        (holding(), False),
+        (holding(WAITING), True),
+        (holding(replace(LIVING, drain=True)), True),
+        (holding(replace(LIVING, membership="out")), True),
+        (holding(owner=OTHER), True),
     ]
-    for state, follows, keep in cases:
-        assert step(state, v.Acked(1, busy=False, follows=follows))[1] == (
-            v.SendEnd(ME, 1, End("ack"), keep),
-            v.Credit(1),
-        )
+    for state, follows in cases:
+        alone = ALONE._replace(owner=state.held[1].owner)
+        assert step(state, v.Acked(1, busy=False, follows=follows))[1] == (alone, v.Credit(1))
+
+
+@pytest.mark.parametrize("state", [LIVING, TAKING])
+def test_else_it_goes_with_the_next_take_and_stays_held_until_that_is_answered(state: State) -> None:
+    acked, commands = step(holding(state), v.Acked(1, busy=False, follows=True))
+    assert commands == (v.Credit(1),)
+    assert acked.pending_acks == (1,)
+    if state.phase:  # the TAKE under way knows nothing of it, and finds nothing
+        asked, commands = step(acked, v.Answered(Empty(denied=True, watched=True), credit=True, places=True))
+    else:
+        asked, commands = step(acked, v.Polled(places=True))
+    assert commands == (v.SendTake(ME, 2, critical=True, acks=(1,)),)
+    assert asked.held[1].stage == "ending"
+    done, commands = step(asked, v.Answered(take(2), credit=True, places=True))
+    assert commands == (v.Deliver(take(2), ME),)
+    assert (done.held.keys(), done.sent_acks, done.pending_acks) == ({2}, (), ())
+
+
+def test_one_that_was_not_ours_is_noted_unless_it_was_sent_before() -> None:
+    asked, _ = after(holding(), v.Acked(1, busy=False, follows=True), v.Polled(places=True))
+    not_mine = v.Answered(Lost(), credit=True, places=True, not_mine=frozenset({1}))
+    assert v.Disown(take()) in step(asked, not_mine)[1]
+    again, commands = after(asked, v.Cut(), v.Polled(places=True))
+    assert commands == [v.SendTake(ME, 2, critical=True, acks=(1,))]
+    assert v.Disown(take()) not in step(again, not_mine)[1]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [v.AcksLeft(), v.DrainAsked(), v.LeaveAsked(), v.Beaten(ME, "living", "2"), v.Beaten(ME, "lost", "2")],
+)
+def test_it_goes_alone_after_all_when_the_take_does_not_come(event: v.Event) -> None:
+    acked, _ = step(holding(), v.Acked(1, busy=False, follows=True))
+    state, commands = step(acked, event)
+    assert commands[0] == ALONE
+    assert state.pending_acks == ()
+    assert ALONE not in step(state, event)[1]
+    assert event == v.LeaveAsked() or step(state, v.Settled(1, mine=True))[0].held == {}
+
+
+def test_what_is_on_its_way_is_not_sent_twice_but_by_who_leaves() -> None:
+    asked, _ = after(holding(), v.Acked(1, busy=False, follows=True), v.Polled(places=True))
+    assert step(asked, v.AcksLeft()) == (asked, ())
+    assert step(asked, v.DrainAsked())[1] == (v.SendDrain(ME),)
+    assert step(asked, v.LeaveAsked())[1] == (ALONE, v.Leave(ME))
 
 
 def test_an_early_acknowledgement_empties_and_the_end_of_the_task_ends_it() -> None:
@@ -289,7 +335,7 @@ def test_a_take_that_celery_forgot_goes_back_after_three_beats() -> None:
 
 def test_what_did_not_get_through_is_sent_again_and_redis_is_not_asked_meanwhile() -> None:
     state = replace(holding(), held={1: Held(take(1), ME), 2: Held(take(2), ME, stage="running")})
-    state, _ = after(state, v.Acked(1, busy=False, follows=True), v.Unsettled(1))
+    state, _ = after(state, v.Acked(1, busy=False, follows=False), v.Unsettled(1))
     state, commands = step(state, v.Acked(2, busy=False, follows=True))
     assert commands == (v.Credit(2),)
     state, commands = step(state, v.Beaten(ME, "living", "2"))
@@ -357,6 +403,7 @@ class Worker(RuleBasedStateMachine):
         self.epoch, self.boots, self.seq = "e1", 0, 0
         self.away = self.deaf = False
         self.answer: Take | Empty | Lost | None = None
+        self.not_mine: frozenset[int] = frozenset()
         self.celery: dict[int, str] = {}
         """take id -> delivered, running, early: what Celery works on"""
         self.ids: dict[int, int] = {}
@@ -405,6 +452,7 @@ class Worker(RuleBasedStateMachine):
     def take(self, command: v.SendTake) -> Take | Empty | Lost | None:
         if self.away:
             return None
+        self.not_mine = frozenset(n for n in command.acks if not self.end(command.member, n, End("ack")))
         if self.members.get(command.member) != "living":
             return Lost()
         mine = self.held[command.member]
@@ -482,12 +530,17 @@ class Worker(RuleBasedStateMachine):
     def be_answered(self, *, credit: bool, places: bool) -> None:
         answer, self.answer = self.answer, None
         assert answer is not None
-        self.feed(v.Answered(answer, credit, places))
+        self.feed(v.Answered(answer, credit, places, self.not_mine))
 
     @precondition(lambda self: self.state.phase == "bell")
     @rule(credit=st.booleans(), places=st.booleans())
     def be_rung(self, *, credit: bool, places: bool) -> None:
         self.feed(v.Rung(credit, places))
+
+    @rule()
+    def turn(self) -> None:
+        """The loop turned."""
+        self.feed(v.AcksLeft())
 
     @rule()
     def be_cut(self) -> None:
@@ -580,6 +633,15 @@ class Worker(RuleBasedStateMachine):
     @invariant()
     def nothing_is_under_way_for_who_left(self) -> None:
         assert self.state.membership != "left" or self.state.phase == ""
+
+    @invariant()
+    def acknowledgements_have_their_take(self) -> None:
+        """Each is in one place, its take is held until it is answered, and none is left behind in a wait."""
+        acks = (*self.state.pending_acks, *self.state.sent_acks)
+        assert len(acks) == len(set(acks))
+        assert all(self.state.held[number].stage == "ending" for number in acks)
+        assert not self.state.sent_acks or self.state.phase == "take"
+        assert not self.state.pending_acks or self.state.phase != "bell"
 
     def teardown(self) -> None:
         """Good weather at last: whatever happened, each take ends, and in the end all that is not done is queued."""

@@ -51,12 +51,29 @@ local function push(source, raw, n, where, reason)
   call('XADD', DEAD, '*', 'source', source, 'raw', raw, 'deliveries', n, 'reason', reason, 'member', m, 'at', now_ms)
 end
 
--- A take of m ends: it is out of m's hands, and its slot is free or kept.
-local function let_go(id, keep)
+-- The slot of m follows what it holds now, or is kept. True when that freed it.
+local function slot_freed(keep)
   local occupied = occupies(m)
-  call('HDEL', held(m), id)
   mark(m, keep)
   return occupied > occupies(m)
+end
+
+-- The work of a take of m is done, and its message is gone for good; the slot is left to `slot_freed`. False when it is not
+-- m's (any more): no effect.
+local function finish(id)
+  local e = call('HGET', held(m), id)
+  if not e then return false end
+  local seq, n, source, raw = open(e)
+  if seq then done_with(source, raw, n) end
+  call('HDEL', held(m), id)
+  log('ack', m, 'id', id)
+  return true
+end
+
+-- A take of m ends: it is out of m's hands. True when that freed its slot.
+local function let_go(id)
+  call('HDEL', held(m), id)
+  return slot_freed()
 end
 
 -- RETURN: members end here, with all they hold, in one script. What they held goes to the heads of its queues, the

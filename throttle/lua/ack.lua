@@ -7,11 +7,7 @@
 -- ARGV[7] keep           1: a TAKE follows at once
 -- RETURNS 1 | 0          0: NOT_YOURS, no effect
 even_when_full()
-local e = call('HGET', held(m), ARGV[6])
-if not e then return 0 end
-local seq, n, source, raw = open(e)
-if seq then done_with(source, raw, n) end
+if not finish(ARGV[6]) then return 0 end
 local keep = ARGV[7] == '1' and (#KEYS == 1 or call('EXISTS', unpack(KEYS, 2)) > 0)
-log('ack', m, 'id', ARGV[6])
-if let_go(ARGV[6], keep) then ring_any() end
+if slot_freed(keep) then ring_any() end
 return 1

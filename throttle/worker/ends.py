@@ -1,6 +1,11 @@
 """How a take ends: the decisions of `machine` about acknowledgements, rejections and what Redis answers to them.
 
 Pure functions as there; see the tables in its docstring.
+
+An acknowledgement that a TAKE follows at once goes with that TAKE: *pending* until it is sent, *sent* until it is
+answered. Its take stays held meanwhile, so the slot is occupied throughout, and a process that dies leaves a message
+that comes again, as one that dies before an ACK does. If no TAKE follows after all (the loop has turned, a beat, a
+drain), it goes alone; if one was cut off, it is sent again, which has no second effect.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from throttle.worker import vocabulary as v
 from throttle.worker.state import End, Held, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
 Outcome = tuple[State, "Sequence[v.Command]"]
 REMEMBERED = 64
@@ -30,7 +35,33 @@ def acked(state: State, held: Held, *, busy: bool, follows: bool) -> Outcome:
     if busy:
         emptied = held._replace(stage="emptied", owed=not state.reachable)
         return noted(state, emptied), (v.SendEmpty(held.owner, held.take.id),) if state.reachable else ()
-    return end_with(state, held, End("ack"), follows=follows)
+    if follows and state.reachable and state.may_take and state.phase != "bell" and held.owner == state.member:
+        ending = held._replace(stage="ending", end=End("ack"))
+        pending = (*state.pending_acks, held.take.id)
+        return noted(replace(state, pending_acks=pending), ending), (v.Credit(held.take.id),)
+    return end_with(state, held, End("ack"))
+
+
+def send_acks(state: State) -> Outcome:
+    """Send alone what is pending, in case no TAKE follows."""
+    commands = tuple(command_of(state.held[number]) for number in state.pending_acks)
+    return replace(state, pending_acks=()), commands
+
+
+def unanswered(state: State) -> State:
+    """Nothing is under way any more. What went with a TAKE may have had its effect, and is pending again."""
+    again = [state.held[number]._replace(resent=True) for number in state.sent_acks]
+    pending = (*state.sent_acks, *state.pending_acks)
+    return replace(noted(state, *again), phase="", sent_acks=(), pending_acks=pending)
+
+
+def acks_answered(state: State, not_mine: Container[int]) -> Outcome:
+    """The TAKE was answered, and with it what went along."""
+    commands: list[v.Command] = []
+    for number in state.sent_acks:
+        state, disown = settled(state, state.held[number], mine=number not in not_mine)
+        commands += disown
+    return replace(state, sent_acks=()), commands
 
 
 def rejection(held: Held) -> End:

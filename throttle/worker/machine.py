@@ -13,6 +13,7 @@ phase   event               then
 take    a message           may still take: deliver it; else back to the head of its queue
 take    nothing             stale: TAKE again; credit: wait for the bell, phase bell
 take    LOST                ask by BEAT whether we are a member
+take    anything            the acknowledgements that went along are over; more of them: TAKE again
 bell    rung (or timeout)   credit: TAKE, phase take
 any     connection cut      nothing is under way; the next TAKE asks under the same id
 ======  ==================  ===========================================================================
@@ -28,7 +29,8 @@ The ends
 ==========================  ===================================================================
 Celery says                 then
 ==========================  ===================================================================
-ack                         ACK; while its task runs (`acks_late=False`) EMPTY, and ACK at its end
+ack                         ACK, with the next TAKE if one follows (see `ends`); while its task runs
+                            (`acks_late=False`) EMPTY, and ACK at its end
 reject, requeue             a crash: head, counted; `Reject(requeue=True)`: tail; never ran: head
 reject, ack of what nobody  dead letter, with the reason
 can run
@@ -37,8 +39,7 @@ nothing, for three beats    it has forgotten the message: head, counted
 
 An end that does not get through is *owed*, and so are those that follow: all are sent again after the next beat or
 join, so that a Redis which is away is not asked once for each. Until then the take belongs to what JOIN tells the fleet
-that we run, and a Redis that lost its data holds it again. kombu's credit is given back after the end was sent, or a
-TAKE could overtake an ACK that keeps the slot for it.
+that we run, and a Redis that lost its data holds it again.
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR09
             return _answered(state, event)
         case v.Rung() | v.Unknown():
             return _ask_again(state, event)
+        case v.AcksLeft():
+            return (state, ()) if state.phase == "take" else ends.send_acks(state)
         case v.Cut():
-            return replace(state, phase=""), ()
+            return ends.unanswered(state), ()
         case v.Reopened(kept):
             return _reopened(state, kept)
         case v.Poked():
@@ -82,11 +85,9 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR09
             lives = state.rival and state.rival.other == clash.other and state.rival.beat_ms < clash.beat_ms
             return replace(state, rival=clash), (v.Refuse(clash.other),) if lives else ()
         case v.DrainAsked():
-            member = state.membership in ("living", "suspect")
-            return replace(state, drain=True), (v.SendDrain(state.member),) if member else ()
+            return _drain(state)
         case v.LeaveAsked():
-            gone = state.membership == "left" or not state.member
-            return replace(state, membership="left", phase=""), () if gone else (v.Leave(state.member),)
+            return _leave(state)
         case v.Missing(ids):
             return ends.missing(state, ids)
         case _:
@@ -134,20 +135,29 @@ _TAKE_EVENTS = (
 
 
 def _ask(state: State, *, places: bool) -> Outcome:
-    asked = replace(state, phase="take", asked=state.member, offered=places, poked=False)
-    return asked, (v.SendTake(state.member, state.next_id, places),)
+    acks = state.pending_acks
+    asked = replace(
+        state, phase="take", asked=state.member, offered=places, poked=False, sent_acks=acks, pending_acks=()
+    )
+    return asked, (v.SendTake(state.member, state.next_id, places, acks),)
 
 
 def _ask_again(state: State, event: v.Rung | v.Unknown) -> Outcome:
     if state.phase != ("bell" if isinstance(event, v.Rung) else "take"):
         return state, ()
-    idle = replace(state, phase="")
+    idle = ends.unanswered(state)
     return _ask(idle, places=event.places) if state.may_take and event.credit else (idle, ())
 
 
-def _answered(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - one line for each answer
+def _answered(state: State, event: v.Answered) -> Outcome:
     if state.phase != "take":
         return state, ()
+    state, over = ends.acks_answered(state, event.not_mine)
+    state, commands = _answer(state, event)
+    return state, (*over, *commands) if over else commands
+
+
+def _answer(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - one line for each answer
     answer, idle = event.answer, replace(state, phase="")
     if isinstance(answer, Take):
         held = Held(answer, state.asked)
@@ -159,7 +169,8 @@ def _answered(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - on
         watch = () if answer.watched else (v.Watch(),)
         if not (state.may_take and event.credit):
             return idle, watch
-        if state.poked or state.asked != state.member or (event.places and not state.offered):
+        stale = state.poked or state.asked != state.member or (event.places and not state.offered)
+        if stale or state.pending_acks:
             asked, commands = _ask(idle, places=event.places)
             return asked, (*commands, *watch)
         return replace(state, phase="bell"), (v.SendBell(state.member), *watch)
@@ -181,7 +192,7 @@ def _reopened(state: State, kept: frozenset[int]) -> Outcome:
     if state.membership == "left":
         return state, ()
     commands: list[v.Command] = []
-    state = replace(state, phase="", membership="out")
+    state = replace(ends.unanswered(state), membership="out")
     for held in sorted(state.held.values(), key=lambda h: h.take.seq, reverse=True):
         if held.take.id in kept or held.stage == "ending":
             continue
@@ -206,17 +217,19 @@ def _beat_due(state: State, boot: str) -> Outcome:
 def _beaten(state: State, event: v.Beaten) -> Outcome:
     if event.member != state.member or state.membership == "left":
         return state, ()
+    state, acks = ends.send_acks(state)
     match event.standing:
         case "lost":
             state = _incarnate(replace(state, membership="out"), event.boot)
-            return state, (_join(state),)
+            return state, (*acks, _join(state))
         case "living":
             woken = (v.Kick(),) if state.membership == "suspect" else ()
             again = (v.SendDrain(state.member),) if state.drain else ()
             state, owed = ends.send_owed(replace(state, membership="living"))
-            return state, (*again, *owed, *woken)
+            return state, (*again, *acks, *owed, *woken)
         case "draining":
-            return ends.send_owed(replace(state, membership="living", drain=True))
+            state, owed = ends.send_owed(replace(state, membership="living", drain=True))
+            return state, (*acks, *owed)
         case _:
             assert_never(event.standing)
 
@@ -230,6 +243,19 @@ def _joined(state: State, event: v.Joined) -> Outcome:
     state, owed = ends.send_owed(replace(state, membership="living", epoch=event.epoch, held=held, rival=None))
     state, poke = _poked(state)
     return state, (*owed, *poke, v.Kick())
+
+
+def _drain(state: State) -> Outcome:
+    member = state.membership in ("living", "suspect")
+    state, acks = ends.send_acks(replace(state, drain=True))
+    return state, (*acks, v.SendDrain(state.member)) if member else acks
+
+
+def _leave(state: State) -> Outcome:
+    if state.membership == "left" or not state.member:
+        return replace(state, membership="left", phase=""), ()
+    state, acks = ends.send_acks(ends.unanswered(state))
+    return replace(state, membership="left"), (*acks, v.Leave(state.member))
 
 
 def _incarnate(state: State, boot: str) -> State:

@@ -79,6 +79,10 @@ class State:
     held: Mapping[int, Held] = field(default_factory=dict[int, Held])
     rival: Clash | None = None
     """The incarnation that was found in our place."""
+    pending_acks: tuple[int, ...] = ()
+    """Takes whose acknowledgement goes to Redis with the next TAKE."""
+    sent_acks: tuple[int, ...] = ()
+    """Those that went with the TAKE under way."""
     given_back: tuple[int, ...] = ()
     """The newest takes that were put back or parked: JOIN tells them, in case Redis comes back from before that."""
     reachable: bool = True

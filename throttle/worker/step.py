@@ -33,6 +33,7 @@ class Brake(Hosting):
     def __init__(self, c: Any, **options: Any) -> None:
         """Stand between the consumer and its requests, before Celery's strategies remember who handles them."""
         self.requests: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._acks_seen: tuple[int, ...] = ()
         self._on_task_request = c.on_task_request
         c.call_soon_ack, c.on_task_request = self.call_soon_ack, self.on_task_request
         for name in ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_decode_error"):
@@ -100,8 +101,14 @@ class Brake(Hosting):
     # -- what the loop notices
 
     def tick(self) -> None:
-        """Note the ends of early acknowledged tasks, and a place that became free."""
+        """Note the ends of early acknowledged tasks, acknowledgements left alone, and a place that became free."""
         state = self.driver.state
+        if state.pending_acks and not state.phase:
+            if state.pending_acks == self._acks_seen:
+                self.driver.feed(v.AcksLeft())
+            else:  # this very turn may send a TAKE; else there is another one at once
+                self._acks_seen = state.pending_acks
+                self.wake()
         for number, held in list(state.held.items()):
             if held.stage == "emptied" and not self.runs(number):
                 self.driver.feed(v.Finished(number, follows=True))

@@ -157,7 +157,8 @@ class TakingChannel(kombu_redis.Channel):
     def take_command(self, operations: Operations, command: v.SendTake) -> tuple[Argument, ...]:
         """TAKE on the queues of this channel."""
         critical, normal = self.lanes()
-        return operations.take_command(command.member, command.id, critical if command.critical else [], normal)
+        offered = critical if command.critical else []
+        return operations.take_command(command.member, command.id, offered, normal, command.acks)
 
     def has_credit(self) -> bool:
         """Whether a message may be taken now: kombu's credit, and a queue to ask for."""
@@ -204,7 +205,9 @@ class TakingChannel(kombu_redis.Channel):
             raise
         if state.phase != "take":
             return v.Rung(self.has_credit(), self.worker.places())
-        return v.Answered(driver.operations.parse_take(state.next_id, answer), self.has_credit(), self.worker.places())
+        took = driver.operations.parse_take(state.next_id, answer)
+        not_mine = driver.operations.parse_not_mine(answer)
+        return v.Answered(took, self.has_credit(), self.worker.places(), not_mine)
 
     # -- delivery
 

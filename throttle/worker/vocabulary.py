@@ -33,6 +33,12 @@ class Answered(NamedTuple):
     answer: TakeAnswer
     credit: bool
     places: bool
+    not_mine: frozenset[int] = frozenset()
+    """Acknowledgements that went with it and had no effect."""
+
+
+class AcksLeft(NamedTuple):
+    """The loop has turned and no TAKE took the pending acknowledgements along."""
 
 
 class Rung(NamedTuple):
@@ -179,9 +185,9 @@ class LeaveAsked(NamedTuple):
 
 
 Event: TypeAlias = (
-    Polled | Answered | Rung | Unknown | Cut | Reopened | Poked | PlaceFreed | BeatDue | Beaten | Joined | Clashed
-    | Started | Crashed | Condemned | Acked | Rejected | Finished | Parked | Missing | Settled | Due | Unsettled
-    | DrainAsked | LeaveAsked
+    Polled | Answered | AcksLeft | Rung | Unknown | Cut | Reopened | Poked | PlaceFreed | BeatDue | Beaten | Joined
+    | Clashed | Started | Crashed | Condemned | Acked | Rejected | Finished | Parked | Missing | Settled | Due
+    | Unsettled | DrainAsked | LeaveAsked
 )  # fmt: skip
 
 
@@ -195,6 +201,8 @@ class SendTake(NamedTuple):
     id: int
     critical: bool
     """Offer the critical queues too."""
+    acks: tuple[int, ...] = ()
+    """Takes of this member that are acknowledged on the way."""
 
 
 class SendBell(NamedTuple):
