@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from app.local.guard import Guard
@@ -25,7 +25,7 @@ from benchmarks.arguments import SYSTEMS
 from throttle.keys import Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import redis
     from celery import Celery
@@ -64,6 +64,8 @@ class Variant:
     visibility_timeout_s: int = workload.HOUR_S
     arguments: tuple[str, ...] = ()
     """Further arguments of ``celery worker``."""
+    server: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Directives of the broker's configuration; by default it keeps nothing on disk."""
 
     @property
     def system(self) -> str:
@@ -73,6 +75,9 @@ class Variant:
 
 class Fleet:
     """Pods of one variant on servers of their own; a context manager."""
+
+    app = "benchmarks.workload"
+    """Module of the workers' application, which reads the environment that ``benchmarks.workload`` reads."""
 
     def __init__(self, variant: Variant, pods: int) -> None:
         """``pods`` are started by the block's begin, which waits until all of them consume."""
@@ -100,7 +105,7 @@ class Fleet:
     def _start(self) -> None:
         variant = self.variant
         folder = self.guard.folder("benchmark")
-        self.server = Server(self.guard).start()
+        self.server = Server(self.guard, options=variant.server).start()
         records = Server(self.guard).start()
         self.broker: redis.Redis = self.server.client()
         self.records: redis.Redis = records.client()
@@ -118,7 +123,7 @@ class Fleet:
                 "BENCH_VISIBILITY": str(variant.visibility_timeout_s),
                 "BENCH_RECORDS": records.url,
             },
-            app="benchmarks.workload",
+            app=self.app,
         )
         self.producer: Celery = workload.create(
             self.server.url, gate=variant.gate, results=results or None, journal=variant.journal
@@ -129,21 +134,25 @@ class Fleet:
         if variant.gate:
             wait_until(lambda: self.broker.zcard(KEYS.alive()) == self._count, what="all pods to be counted")
 
-    def start_pod(self, name: str) -> Process:
+    def start_pod(
+        self, name: str, *, pool: str | None = None, concurrency: int | None = None, **environment: str
+    ) -> Process:
         """Start a pod, or start it again under its name, and return at once.
 
-        Without ``--events``: the events of tasks cost plain Celery and Headroom the same, and neither needs them.
+        A pool and a concurrency other than the variant's, and further variables, are this pod's own. Without
+        ``--events``: the events of tasks cost plain Celery and Headroom the same, and neither needs them.
         """
         variant = self.variant
-        command = [sys.executable, "-m", "celery", "-A", self._placement.app, "worker", "--pool", variant.pool]
-        command += ["--concurrency", str(variant.concurrency), "--hostname", f"{name}@local", "--loglevel", "INFO"]
+        command = [sys.executable, "-m", "celery", "-A", self._placement.app, "worker", "--pool", pool or variant.pool]
+        command += ["--concurrency", str(concurrency or variant.concurrency)]
+        command += ["--hostname", f"{name}@local", "--loglevel", "INFO"]
         log = self._placement.log(name)
         log.unlink(missing_ok=True)
         self.pods[name] = self.guard.start(
             name,
             [*command, *variant.arguments],
             log=log,
-            env=self._placement.environment(POD_NAME=name),
+            env=self._placement.environment(POD_NAME=name, **environment),
             cwd=self._placement.folder,
         )
         return self.pods[name]
@@ -177,8 +186,9 @@ class Fleet:
         return len(self._held())
 
     def remaining(self) -> set[str]:
-        """Ids of the tasks whose messages are still queued or held."""
-        found = set(map(task_of, self._held()))
+        """Ids of the tasks whose messages are still queued, held or parked."""
+        parked = cast("list[bytes]", self.broker.zrange(KEYS.parked(), 0, -1))
+        found = {task_of(raw) for raw in (*self._held(), *map(message_of, parked))}
         for queue in (workload.NORMAL, workload.CRITICAL):
             for step in PRIORITIES:
                 found |= set(map(task_of, cast("list[bytes]", self.broker.lrange(queue + step, 0, -1))))
@@ -193,8 +203,8 @@ class Fleet:
         """Messages that the gate before the pool put back, in the fleet's whole life."""
         return int(cast("bytes | None", self.broker.hget(KEYS.stats(), "requeues")) or 0)
 
-    def verdict(self, published: Sequence[Published]) -> Verdict:
-        """Have the judge replay the fleet's journal: violations of the rule, messages put back, order."""
+    def told(self) -> list[dict[str, Any]]:
+        """What the tasks recorded, as the judge reads it: starts and ends in the order of their times."""
         records: list[dict[str, Any]] = []
         for run in self.runs():
             told = {"task": run.task, "name": "", "pod": run.pod, "queue": run.queue, "take": run.take}
@@ -202,12 +212,15 @@ class Fleet:
                 {**told, "what": "start", "at": run.began_s},
                 {**told, "what": "end", "at": run.ended_s, "state": "SUCCESS"},
             ]
-        records.sort(key=lambda record: record["at"])
+        return sorted(records, key=lambda record: record["at"])
+
+    def verdict(self, published: Sequence[Published]) -> Verdict:
+        """Have the judge replay the fleet's journal: violations of the rule, messages put back, order."""
         journal = parse(cast("list[tuple[bytes, dict[bytes, bytes]]]", self.broker.xrange(KEYS.journal())))
         return judge(
             journal=journal,
             published=published,
-            records=records,
+            records=self.told(),
             ratio=RATIO,
             ttl_ms=round(self.variant.ttl_s * 1000),
             remaining=self.remaining(),
