@@ -20,7 +20,7 @@ from benchmarks.report import Report
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NAMES = ("loss", "saturation", "overhead")
+NAMES = ("loss", "saturation", "overhead", "foreign", "waiters")
 INTERRUPTED = 130
 
 

@@ -1,7 +1,7 @@
 """Counts the commands that reach a server, and tells which process sent each of them.
 
 MONITOR reports every command. What a script calls carries the mark ``lua`` and costs no round trip;
-it is left out, as are the commands by which a connection is set up.
+it is left out, but for the bells that it rings; so are the commands by which a connection is set up.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SETTING_UP = ("HELLO", "AUTH", "SELECT", "MONITOR", "CLIENT SETINFO", "CLIENT SETNAME", "SCRIPT LOAD")
 BEGIN, END = "benchmark-monitor-begin", "benchmark-monitor-end"
+BELL = ":bell:"
 LISTENING = "0A"
 
 
@@ -41,6 +42,8 @@ class Monitor:
     def __init__(self, client: redis.Redis) -> None:
         """Watch the server of ``client``, whose own commands are not counted."""
         self.calls: list[Call] = []
+        self.bells = 0
+        """How many bells were rung by scripts of the brake."""
         self._client = client
         self._own_port = int(str(cast("Any", client.client_info())["addr"]).rpartition(":")[2])
         options = client.connection_pool.connection_kwargs
@@ -91,6 +94,8 @@ class Monitor:
                         return
                 elif entry["client_type"] == "tcp" and BEGIN in self._seen:
                     self._note(text, int(entry["db"]), int(entry["client_port"]))
+                elif entry["client_type"] == "lua" and BEGIN in self._seen:
+                    self.bells += text.startswith("LPUSH ") and BELL in text
 
     def _note(self, text: str, database: int, port: int) -> None:
         words = text.upper().split(" ", 2)

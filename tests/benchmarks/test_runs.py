@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.local.processes import ROOT
+from benchmarks.__main__ import NAMES
 
 PAIR = ("--system", "headroom", "--system", "celery")
 
@@ -73,15 +74,31 @@ def test_overhead_compares_the_two() -> None:
     assert len(row["headroom_s"]) == len(row["celery_s"]) == 1
 
 
+def test_foreign_counts_one_bell_for_a_message() -> None:
+    arguments = ("--pods", "2", "--messages", "8", "--rounds", "1", "--window", "1", "--system", "headroom")
+    (headroom,) = rows("foreign", *arguments, codes=(0, 1))
+    assert headroom["lost"] == 0
+    assert headroom["bells"] <= 1 >= headroom["after_bells"]
+    assert 0 < headroom["keeper_per_s"] <= 10
+    assert headroom["killed_max_ms"] > 0 < headroom["frozen_max_ms"]
+
+
+def test_waiters_costs_the_same_with_many() -> None:
+    none, few, many = rows("waiters", "--repeat", "20")
+    assert [row["waiters"] for row in (none, few, many)] == [0, 50, 500]
+    assert none["put_calls"] < few["put_calls"]
+    assert many["missed"] == []
+
+
 def test_without_a_name_it_lists_them() -> None:
     listed = bench().stdout
-    assert [line.split()[0] for line in listed.splitlines()[1:-1]] == ["loss", "saturation", "overhead"]
+    assert [line.split()[0] for line in listed.splitlines()[1:-1]] == list(NAMES)
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["dance"], "benchmarks: there is no benchmark 'dance'; there are loss, saturation, overhead"),
+        (["dance"], f"benchmarks: there is no benchmark 'dance'; there are {', '.join(NAMES)}"),
         (
             ["loss", "--kills", "0"],
             "benchmarks loss: argument --kills: '0' is not allowed: a whole number from 1 to 1000000",
