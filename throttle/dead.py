@@ -175,7 +175,7 @@ class DeadLetters:
         outcomes: list[Outcome] = []
         for begin in range(0, len(ids), PAGE):
             batch = ids[begin : begin + PAGE]
-            answers = self._operations._call(name, "", (), *arguments, *batch)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            answers = self._operations.call(name, "", (), *arguments, *batch)
             errors = [NOT_THERE if answer == b"" else _text(answer) for answer in map(_bytes, answers)]
             outcomes += [Outcome(i, "" if error == "OK" else error) for i, error in zip(batch, errors, strict=True)]
         return outcomes

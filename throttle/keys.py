@@ -20,7 +20,7 @@ waiting*, wanted, waited  1 min   who waits for what
 rung, coming:<queue>      1 min   bells under way
 doorkeeper                1 s     the member that watches for producers that ring no bell
 bell:<member>             5 s     list, the bell itself
-deliveries*               1 week  how often a message was delivered before
+deliveries*               1 week  how often a message was delivered before, and what ended that
 journal                   1 h     log of operations, off unless asked for
 stats                     1 week  counters of the fleet, such as violations
 ========================  ======  ==========================================================================

@@ -121,14 +121,14 @@ class Operations:
         for take in running:
             gone = take.id in emptied
             arguments += [take.id, take.seq, take.deliveries, b"" if gone else take.source, b"" if gone else take.raw]
-        answer = self._call("join", member, (), *arguments)
+        answer = self.call("join", member, (), *arguments)
         if answer[0] == 1:
             return Joined(_text(answer[1]))
         return Clash(_text(answer[1]), int(answer[2]))
 
     def beat(self, member: str) -> Beat:
         """Tell that the member lives; returns dead members' messages on the way."""
-        code, returned, server_ms = self._call("beat", member)
+        code, returned, server_ms = self.call("beat", member)
         return Beat(_STANDINGS[code], returned, server_ms)
 
     def take_command(
@@ -169,7 +169,7 @@ class Operations:
         acks: Iterable[int] = (),
     ) -> TakeAnswer:
         """Take the first admitted message from the head of its queue, or register as waiting."""
-        answer = self._call("take", member, (*critical, *normal), take_id, len(critical), *acks)
+        answer = self.call("take", member, (*critical, *normal), take_id, len(critical), *acks)
         return self.parse_take(take_id, answer)
 
     def ack(self, member: str, take_id: int, *, keep: bool = False, work: Sequence[str | bytes] = ()) -> bool:
@@ -178,38 +178,44 @@ class Operations:
         `keep` keeps the slot for up to a second, for the TAKE that follows at once; with `work`, keys of queues, only
         if there is a message in one of them.
         """
-        return self._call("ack", member, work, take_id, int(keep)) == 1
+        return self.call("ack", member, work, take_id, int(keep)) == 1
 
     def empty(self, member: str, take_id: int) -> bool:
         """Acknowledge before the work is done: the message is deleted, the slot stays until `ack`."""
-        return self._call("empty", member, (), take_id) == 1
+        return self.call("empty", member, (), take_id) == 1
 
-    def back(self, member: str, take_id: int, where: Where, *, deliveries: int = 0, reason: str = "") -> bool:
-        """Put a held message back to the head or tail of its queue, or to the dead letters, `deliveries` more."""
-        return self._call("back", member, (), take_id, where, deliveries, reason) == 1
+    def back(
+        self, member: str, take_id: int, where: Where, *, deliveries: int = 0, reason: str = "", text: str = ""
+    ) -> bool:
+        """Put a held message back to the head or tail of its queue, or to the dead letters, `deliveries` more.
+
+        `reason` and `text` (an error with its traceback) become a line of its history, if this is a failure at all:
+        counted as a delivery, or the last one.
+        """
+        return self.call("back", member, (), take_id, where, deliveries, reason, text) == 1
 
     def park(self, member: str, take_id: int, due_ms: int) -> Parked:
         """Let a held message wait in Redis until `due_ms` (server time); it holds no slot meanwhile.
 
         By the server's clock, whatever the member's says: "due" when that time has come, and the message stays held.
         """
-        return _PARKED[self._call("park", member, (), take_id, due_ms)]
+        return _PARKED[self.call("park", member, (), take_id, due_ms)]
 
     def drain(self, member: str) -> Standing:
         """Take nothing more; leave the count of the living; end the wait for the bell."""
-        return _STANDINGS[self._call("drain", member)]
+        return _STANDINGS[self.call("drain", member)]
 
     def leave(self, member: str) -> int:
         """End the membership. Returns how many messages went back to their queues."""
-        return self._call("leave", member)
+        return self.call("leave", member)
 
     def put(self, key: str | bytes, message: str | bytes) -> int:
         """Publish to a queue and ring one waiter; returns the length of the queue."""
-        return self._call("put", "", (key,), message)
+        return self.call("put", "", (key,), message)
 
     def acquire(self, member: str, permit_id: int, *, critical: bool = False) -> bool | None:
         """Ask for a permit under the same rule as TAKE. None: the member is LOST. `ack` releases it."""
-        answer = self._call("acquire", member, (), permit_id, int(critical))
+        answer = self.call("acquire", member, (), permit_id, int(critical))
         return None if answer < 0 else answer == 1
 
     def knock(self, member: str, waits_for: Sequence[str | bytes] = (), *, put_back: int = 0) -> bool | None:
@@ -219,12 +225,12 @@ class Operations:
         `waits_for`. False registers it as waiting for these, or for any slot when it names none: its bell will be rung.
         `put_back` messages are added to the fleet's stats.
         """
-        answer = self._call("knock", member, waits_for, put_back)
+        answer = self.call("knock", member, waits_for, put_back)
         return None if answer < 0 else answer == 1
 
     def counts(self) -> Counts:
         """The fleet in numbers."""
-        return Counts(*self._call("counts", ""))
+        return Counts(*self.call("counts", ""))
 
     def holds(self, member: str, take_id: int) -> bool:
         """Whether the member still holds a take: False once it was returned to its queue."""
@@ -239,7 +245,7 @@ class Operations:
 
     def watch(self, member: str, lease_ms: int) -> Watched | None:
         """Be the doorkeeper for `lease_ms` and ring for what lies in the queues. None: another member is."""
-        return self.parse_watch(self._call("watch", member, (), lease_ms))
+        return self.parse_watch(self.call("watch", member, (), lease_ms))
 
     def watch_command(self, member: str, lease_ms: int) -> tuple[Argument, ...]:
         """`watch` as a command for a connection of the caller's own; `parse_watch` reads the answer."""
@@ -267,7 +273,8 @@ class Operations:
             member, ttl_ms, ratio, max_deliveries, journal, *arguments,
         )  # fmt: skip
 
-    def _call(self, name: str, member: str, keys: Sequence[str | bytes] = (), *arguments: Argument) -> Any:
+    def call(self, name: str, member: str, keys: Sequence[str | bytes] = (), *arguments: Argument) -> Any:
+        """An operation by its name, for those that stand elsewhere; its answer as the script gave it."""
         command = self._command(name, member, keys, *arguments)
         try:
             return cast("Any", self.client.execute_command(*command))

@@ -33,6 +33,7 @@ class Model:
     names: dict[str, str] = field(default_factory=dict[str, str])
     dead: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
     counted: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    forgiven: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     parked: list[tuple[int, Entry]] = field(default_factory=list[tuple[int, Entry]])
     guard_ms: int | None = None
     epoch: str = ""
@@ -56,15 +57,26 @@ class Model:
 
     # -- messages
 
-    def push(self, source: str, raw: str, deliveries: int, *, tail: bool = False, dead: bool = False) -> None:
-        if dead or deliveries >= self.limit:
-            self.counted.pop((source, raw), None)
+    def push(
+        self, source: str, raw: str, deliveries: int, *, tail: bool = False, dead: bool = False, failed: bool = False
+    ) -> None:
+        if dead or (failed and deliveries - self.forgiven.get((source, raw), 0) >= self.limit):
+            self.done_with(source, raw)
             self.dead.append((source, raw, deliveries))
             return
         if deliveries:
             self.counted[source, raw] = deliveries
         queue = self.queues[source]
         queue.append(raw) if tail else queue.insert(0, raw)
+
+    def done_with(self, source: str, raw: str) -> None:
+        self.counted.pop((source, raw), None)
+        self.forgiven.pop((source, raw), None)
+
+    def requeue(self, index: int) -> None:
+        source, raw, deliveries = self.dead.pop(index)
+        self.counted[source, raw] = self.forgiven[source, raw] = max(deliveries, 1)
+        self.queues[source].insert(0, raw)
 
     def gone(self, names: list[str], *, count: int = 1) -> int:
         entries: list[Entry] = []
@@ -73,7 +85,7 @@ class Model:
             entries += [entry for entry in member.held.values() if entry]
             self.names = {pod: who for pod, who in self.names.items() if who != name}
         for _, deliveries, source, raw in sorted(entries, reverse=True):
-            self.push(source, raw, deliveries + count)
+            self.push(source, raw, deliveries + count, failed=count > 0)
         return len(entries)
 
     def due(self) -> None:
@@ -181,7 +193,7 @@ class Model:
             return False
         entry = member.held.pop(number)
         if entry:
-            self.counted.pop((entry[2], entry[3]), None)
+            self.done_with(entry[2], entry[3])
         member.kept_until_ms = self.now_ms + 1000 if keep and not member.held and not member.draining else 0
         return True
 
@@ -191,7 +203,7 @@ class Model:
             return False
         entry = member.held[number]
         if entry:
-            self.counted.pop((entry[2], entry[3]), None)
+            self.done_with(entry[2], entry[3])
         member.held[number] = None
         return True
 
@@ -211,7 +223,7 @@ class Model:
         if entry and where == "park":
             self.parked.append((due_ms, entry))
         elif entry:
-            self.push(entry[2], entry[3], entry[1] + 1, tail=where == "tail", dead=where == "dead")
+            self.push(entry[2], entry[3], entry[1] + 1, tail=where == "tail", dead=where == "dead", failed=True)
         return True
 
     def drain(self, name: str) -> str:

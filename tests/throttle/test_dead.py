@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from tests.throttle.lab import Lab
-from throttle.dead import NOT_THERE, PAGE, DeadLetters, Letter, Outcome
+from tests.throttle.lab import BEAT_MS, Lab
+from throttle.dead import NOT_THERE, PAGE, DeadLetters, Failure, Letter, Outcome
 from throttle.keys import Keys
 from throttle.scripts import Operations, Rule
 
 A, B = "a#1", "b#1"
+LIMIT = 3
 Scenario = Callable[[Lab], None]
 
 
@@ -98,6 +99,108 @@ def dropped_once(lab: Lab) -> None:
     assert lab.queue("q") == []
 
 
+def history_tells_all(lab: Lab) -> None:
+    """Each failed delivery leaves a line: when, who held it, why, and the error. What is no failure leaves none."""
+    lab.join(A)
+    lab.put("q", "m")
+    assert lab.take(A) == "m"
+    assert lab.ops.back(A, 1, "head", deliveries=1, reason="crashed", text="WorkerLostError: 9")
+    assert lab.take(A) == "m"
+    assert lab.ops.back(A, 2, "tail", reason="not now")
+    assert lab.take(A) == "m"
+    lab.ops.leave(A)
+    lab.advance(1000)
+    lab.join(B)
+    assert lab.take(B) == "m"
+    lab.advance(BEAT_MS)
+    lab.join("b#2")
+    assert lab.take("b#2") == "m"
+    lab.advance(1000)
+    assert lab.ops.back("b#2", 1, "dead", deliveries=1, reason="rejected", text="ValueError: no\x00 \xfc")
+    (letter,) = DeadLetters(lab.ops)
+    start = 1_000_000
+    assert letter.history == (
+        Failure(start, A, "crashed", "WorkerLostError: 9"),
+        Failure(start + 1000 + BEAT_MS, B, "pod lost", "it was started anew under its name"),
+        Failure(start + 2000 + BEAT_MS, "b#2", "rejected", "ValueError: no\x00 \xfc"),
+    )
+    assert (letter.deliveries, letter.reason, letter.member, letter.at_ms) == (3, "rejected", "b#2", lab.now_ms)
+
+
+def silence_is_told(lab: Lab) -> None:
+    """The one who held it is named, not the one who noticed."""
+    lab.join(A, B)
+    lab.put("q", "m")
+    for _ in range(3):
+        assert lab.take(A) == "m"
+        for _ in range(4):
+            lab.advance(BEAT_MS, B)
+        lab.join(A)
+        lab.ids.pop(A)
+    (letter,) = DeadLetters(lab.ops)
+    assert {failure[1:] for failure in letter.history} == {(A, "pod lost", "it was silent for its TTL")}
+    assert (letter.reason, letter.member, len(letter.history)) == ("pod lost", A, 3)
+
+
+def remembered(lab: Lab) -> list[str]:
+    """Keys that remember deliveries."""
+    return [key.decode() for key in lab.client.scan_iter(lab.keys.namespace() + "deliveries:*")]
+
+
+def fail(lab: Lab, count: int) -> None:
+    """Let A crash over the head of the queue so often."""
+    for _ in range(count):
+        lab.take(A)
+        assert lab.ops.back(A, lab.ids[A], "head", deliveries=1, reason="crashed", text="x")
+
+
+def acknowledged_is_forgotten(lab: Lab) -> None:
+    """What is done leaves nothing behind, however it failed before, and whether or not a person requeued it."""
+    lab.join(A)
+    lab.put("q", "m1")
+    fail(lab, 2)
+    assert len(remembered(lab)) == 1
+    assert lab.take(A) == "m1"
+    assert lab.ops.ack(A, lab.ids[A])
+    (letter,) = bury(lab, "m2")
+    assert remembered(lab) == []
+    DeadLetters(lab.ops).requeue([letter])
+    assert len(remembered(lab)) == 1
+    assert lab.take(A) == "m2"
+    assert lab.ops.ack(A, lab.ids[A])
+    lab.put("q", "m3")
+    assert lab.take(A) == "m3"
+    assert lab.ops.back(A, lab.ids[A], "dead", reason="rejected")
+    DeadLetters(lab.ops).requeue([letter.id for letter in DeadLetters(lab.ops)])
+    assert lab.take(A) == "m3"
+    assert lab.ops.ack(A, lab.ids[A])
+    assert remembered(lab) == []
+
+
+def requeued_starts_anew(lab: Lab) -> None:
+    """Requeued, a message has all its deliveries before it again, and its story goes on where it ended."""
+    lab.join(A)
+    lab.put("q", "m")
+    fail(lab, LIMIT)
+    for round_ in range(1, 4):
+        (letter,) = DeadLetters(lab.ops)
+        assert letter.deliveries == LIMIT * round_
+        assert len(letter.history) == (LIMIT if round_ == 1 else LIMIT + 1), "bounded"
+        assert letter.history[-1].why == "crashed"
+        assert DeadLetters(lab.ops).requeue([letter.id], by="ann@desk") == moved(letter.id)
+        fail(lab, LIMIT - 1)
+        assert list(DeadLetters(lab.ops)) == []
+        fail(lab, 1)
+    (letter,) = DeadLetters(lab.ops)
+    assert letter.history[0][1:] == ("", "requeued by hand", "ann@desk")
+    assert [failure.why for failure in letter.history[1:]] == ["crashed"] * LIMIT
+    DeadLetters(lab.ops).requeue([letter.id])
+    lab.take(A)
+    assert lab.ops.back(A, lab.ids[A], "dead", deliveries=1, reason="rejected")
+    (letter,) = DeadLetters(lab.ops)
+    assert [failure.why for failure in letter.history] == ["crashed", "crashed", "requeued by hand", "rejected"]
+
+
 XDEL, PUSH = "call('XDEL', DEAD, ARGV[i])", "local pushed = redis.pcall(command"
 CLOSED: dict[Scenario, dict[str, dict[str, str]]] = {
     requeued_once: {"the letter is left where it was": {XDEL: ""}},
@@ -107,6 +210,22 @@ CLOSED: dict[Scenario, dict[str, dict[str, str]]] = {
     refused_letter_stays: {
         "deleted first": {PUSH: f"{XDEL} {PUSH}"},
         "the refusal ends it": {PUSH: PUSH.replace("pcall", "call")},
+    },
+    history_tells_all: {
+        "the last line alone": {"pcall(cjson.decode, history or '[]')": "true, {}"},
+        "a return is a failure": {"lost and {r[5]": "{r[5]"},
+        "a wish is a failure": {"tonumber(ARGV[8]) > 0": "true"},
+    },
+    silence_is_told: {"by the noticer": {"{r[5], 'pod lost'": "{m, 'pod lost'"}},
+    acknowledged_is_forgotten: {
+        "count alone deleted": {"call('DEL', count_key(source, raw))": "call('HDEL', count_key(source, raw), 'n')"},
+        "requeued with 0": {"math.max(tonumber(letter.deliveries), 1)": "0"},
+    },
+    requeued_starts_anew: {
+        "nothing forgiven": {"ARGV[7]}), n)": "ARGV[7]}))"},
+        "everything forgiven": {"n - (tonumber(forgiven) or 0) >= limit": "not forgiven and n >= limit"},
+        "its story lost": {"tell(letter.history,": "tell(nil,"},
+        "without end": {"while #lines > math.min(limit + 1, LINES)": "while false"},
     },
     dropped_once: {"never looked": {"'dead', ARGV[i]) == 1": "'dead', ARGV[i]) >= 0"}},
 }
@@ -121,7 +240,7 @@ def test_holds(server: Any, scenario: Scenario) -> None:
                          ids=lambda x: x if isinstance(x, str) else x.__name__)  # fmt: skip
 def test_does_not_hold_when_written(valkey: Any, scenario: Scenario, wrong: str) -> None:
     lab = Lab(valkey, changes=CLOSED[scenario][wrong])
-    with pytest.raises((AssertionError, redis.ResponseError)):
+    with pytest.raises((AssertionError, ValueError, TypeError, redis.ResponseError)):
         scenario(lab)
     assert lab.ops.used == set(lab.ops.changes), "the variant was really in use"
 

@@ -309,7 +309,7 @@ def endless_deliveries_end(lab: Lab) -> None:
     assert lab.take("a#9") == "good"
     ((_, letter),) = lab.client.xrange(lab.keys.dead())
     assert letter[b"raw"] == b"poison"
-    assert (letter[b"source"], letter[b"deliveries"], letter[b"reason"]) == (b"q", b"3", b"superseded")
+    assert (letter[b"source"], letter[b"deliveries"], letter[b"reason"]) == (b"q", b"3", b"pod lost")
 
 
 def parked_until_due(lab: Lab) -> None:
@@ -480,11 +480,12 @@ def queue_that_takes_nothing_back(lab: Lab) -> None:
     assert letters == [b"m1", b"m2"]
 
 
+RETURN = "push(r[3], r[4], r[2], 'head', lost and {r[5], 'pod lost', lost})"
 CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (beat_does_not_mark, {"if call('EXISTS', held(m)) == 1 then mark(m) end": "call('ZADD', BUSY, 'inf', m)"}),
     (return_is_one_step, {"call('DEL', held(x))\n": ""}),
-    (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "call('LPUSH', ns .. 'restore', r[4])"}),
-    (return_is_one_step, {"push(r[3], r[4], r[2], 'head', why)": "push(r[3], r[4], r[2], 'tail', why)"}),
+    (return_is_one_step, {RETURN: "call('LPUSH', ns .. 'restore', r[4])"}),
+    (return_is_one_step, {RETURN: RETURN.replace("head", "tail")}),
     (returned_mark_is_of_the_dead_alone, {"if not e then return false end":
                                           "if not e then call('DEL', BUSY) return false end"}),
     (returned_member_takes_nothing, {"if not living(m) then return nothing(-1) end": ""}),
@@ -501,8 +502,8 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (room_in_a_busy_pod_is_under_the_rule, {"local admitted = others < cap":
                                             "local admitted = others < cap or occupies(m) == 1"}),
     (one_publication_in_two_queues, {"call('HSET', held(m), id, e)": "call('HSET', held(m), redis.sha1hex(e), e)"}),
-    (returned_to_its_own_source, {"push(source, raw, n + tonumber(ARGV[8]), ARGV[7], ARGV[9])":
-        "push(cjson.decode(raw).properties.delivery_info.routing_key, raw, 0, 'head', '')"}),
+    (returned_to_its_own_source, {"push(source, raw, n + tonumber(ARGV[8]), ARGV[7], failed":
+        "push(cjson.decode(raw).properties.delivery_info.routing_key, raw, 0, 'head', failed"}),
     (coming_for_another_queue, {"return ns .. 'coming:' .. key": "return ns .. 'coming'"}),
     (lost_answer_makes_no_phantom, {"local again = call('HGET', held(m), id)": "local again = nil"}),
     (kept_slot_ends_by_itself, {"local KEEP_MS = 1000": "local KEEP_MS = 3000"}),
@@ -523,7 +524,7 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
                                       "tonumber(id) < awaited": "true"}),
     (data_loss_holds_again, {"if epoch ~= current then": "if false then"}),
     (data_loss_holds_again, {"source == '' and '' or entry(": "entry("}),
-    (endless_deliveries_end, {"n < limit then": "true then"}),
+    (endless_deliveries_end, {">= limit) then": ">= 99) then"}),
     (parked_until_due, {"if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end": ""}),
     (parked_until_due, {"if let_go(ARGV[6]) then ring_any() end\nreturn 1": "call('HDEL', held(m), ARGV[6]) return 1"}),
     (second_outage_is_not_believed_either, {"if last_beat(x) <= guard - ttl_ms then return guard end": "return guard"}),

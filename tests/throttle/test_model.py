@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from tests.throttle.lab import BEAT_MS, TTL_MS, Lab
 from tests.throttle.model import Entry, Model
+from throttle.dead import DeadLetters, Outcome
 from throttle.scripts import Empty, Joined, Lost, Stale, Take
 
 PODS = ["A", "B", "C", "D", "E"]
@@ -318,6 +319,15 @@ class Schedule(RuleBasedStateMachine):
         process.emptied.discard(number)
         self.forget()
 
+    @precondition(lambda self: self.model.dead)
+    @rule(index=which)
+    def requeue_dead_letter(self, index: int) -> None:
+        """A person sends one on its way again."""
+        letters = list(DeadLetters(self.ops))
+        number = index % len(letters)
+        assert DeadLetters(self.ops).requeue([letters[number].id]) == [Outcome(letters[number].id)]
+        self.model.requeue(number)
+
     # -- trouble with Redis itself
 
     @rule()
@@ -385,7 +395,7 @@ class Schedule(RuleBasedStateMachine):
         guard = self.client.get(lab.keys.guard())
         assert (int(guard) if guard else None) == model.guard_ms
         counted = list(self.client.scan_iter(lab.keys.namespace() + "deliveries:*", count=1000))
-        assert sorted(int(self.client.get(key)) for key in counted) == sorted(model.counted.values())
+        assert sorted(int(self.client.hget(key, "n")) for key in counted) == sorted(model.counted.values())
 
     @invariant()
     def every_message_is_in_one_place(self) -> None:

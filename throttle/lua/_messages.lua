@@ -2,11 +2,15 @@
 -- An entry is 'seq deliveries length source' followed by the raw message, in which nothing is parsed or changed;
 -- an empty entry is an acknowledged message (or a permit) whose work still runs.
 --   seq               counter of all takes of the fleet: the order in which messages go back
---   deliveries:<sha>  how often a message was delivered before; deliveries: set while there is any such key
+--   deliveries:<sha>  hash of a message that was delivered before; deliveries: set while there is any such key
+--                       n         how often
+--                       history   what ended each of these deliveries, see `tell`
+--                       forgiven  so many of n were before a person requeued it, and do not count towards the limit
 --   parked            zset   entry -> due_ms
 --   dead              stream dead letters
 local PARKED, DEAD, COUNTED = ns .. 'parked', ns .. 'dead', ns .. 'deliveries'
-local COUNT_MS = 604800000 -- a delivery count is kept for a week
+local COUNT_MS = 604800000 -- the deliveries of a message are remembered for a week
+local LINES = 20           -- ... and what ended the newest of them
 local DUE_AT_ONCE = 20     -- parked messages brought back by one operation
 
 local function entry(seq, n, source, raw)
@@ -25,30 +29,51 @@ local function count_key(source, raw) return COUNTED .. ':' .. redis.sha1hex(sou
 
 local function deliveries(source, raw)
   if call('EXISTS', COUNTED) == 0 then return 0 end
-  return tonumber(call('GET', count_key(source, raw)) or 0)
+  return tonumber(call('HGET', count_key(source, raw), 'n') or 0)
 end
 
 local function done_with(source, raw, n)
   if n > 0 then call('DEL', count_key(source, raw)) end
 end
 
--- A message goes back to its queue after n deliveries, or to the dead letters when that were too many, or when its
--- queue does not take it any more (another type of key, no right to it). Whoever calls takes it out of its old place
--- afterwards: a script that fails half way leaves it there.
-local function push(source, raw, n, where, reason)
-  if where ~= 'dead' and n < limit then
+-- A history with one more line: a JSON list of {ms, member, why, text}, the newest last. line: {member, why, text}
+local function tell(history, line)
+  local known, lines = pcall(cjson.decode, history or '[]')
+  if not known then lines = {} end
+  lines[#lines + 1] = {now_ms, line[1], line[2], line[3]}
+  while #lines > math.min(limit + 1, LINES) do table.remove(lines, 1) end
+  return cjson.encode(lines)
+end
+
+local function remember(source, raw, n, history, forgiven)
+  local key = count_key(source, raw)
+  call('HSET', key, 'n', n)
+  if history then call('HSET', key, 'history', history) end
+  if forgiven then call('HSET', key, 'forgiven', forgiven) end
+  call('PEXPIRE', key, COUNT_MS)
+  call('SET', COUNTED, 1, 'PX', COUNT_MS)
+end
+
+-- A message goes back to its queue after n deliveries, or to the dead letters when its last one failed and was one too
+-- many, or when its queue does not take it any more (another type of key, no right to it). failure: {member, why, text},
+-- a line of its history. Whoever calls takes it out of its old place afterwards: a script that fails half way leaves it
+-- there.
+local function push(source, raw, n, where, failure)
+  local forgiven, history
+  if n > 0 then forgiven, history = unpack(call('HMGET', count_key(source, raw), 'forgiven', 'history')) end
+  if failure then history = tell(history, failure) end
+  if where ~= 'dead' and not (failure and n - (tonumber(forgiven) or 0) >= limit) then
     local pushed = redis.pcall(where == 'tail' and 'LPUSH' or 'RPUSH', source, raw)
     if type(pushed) ~= 'table' then
-      if n > 0 then
-        call('SET', count_key(source, raw), n, 'PX', COUNT_MS)
-        call('SET', COUNTED, 1, 'PX', COUNT_MS)
-      end
+      if n > 0 then remember(source, raw, n, history) end
       return
     end
-    reason = pushed.err
+    failure = {m, pushed.err, ''}
+    history = tell(history, failure)
   end
   done_with(source, raw, n)
-  call('XADD', DEAD, '*', 'source', source, 'raw', raw, 'deliveries', n, 'reason', reason, 'member', m, 'at', now_ms)
+  call('XADD', DEAD, '*', 'source', source, 'raw', raw, 'deliveries', n, 'reason', failure[2], 'member', failure[1],
+    'at', now_ms, 'history', history)
 end
 
 -- The slot of m follows what it holds now, or is kept. True when that freed it.
@@ -78,18 +103,19 @@ end
 
 -- RETURN: members end here, with all they hold, in one script. What they held goes to the heads of its queues, the
 -- newest take first, so that the order of the takes stands. Returns how many messages went back.
+local LOST = {silent = 'it was silent for its TTL', superseded = 'it was started anew under its name'}
 local function gone(members, why)
-  local back, add = {}, why == 'leave' and 0 or 1
+  local back, lost = {}, LOST[why]
   for _, x in ipairs(members) do
     for _, e in ipairs(call('HVALS', held(x))) do
       local seq, n, source, raw = open(e)
-      if seq then back[#back + 1] = {seq, n + add, source, raw, x} end
+      if seq then back[#back + 1] = {seq, lost and n + 1 or n, source, raw, x} end
     end
   end
   table.sort(back, function(a, b) return a[1] > b[1] end)
   for _, r in ipairs(back) do
     log('return', r[5], 'seq', r[1], 'key', r[3])
-    push(r[3], r[4], r[2], 'head', why)
+    push(r[3], r[4], r[2], 'head', lost and {r[5], 'pod lost', lost})
   end
   for _, x in ipairs(members) do
     call('DEL', held(x))
@@ -114,7 +140,7 @@ local function forget_ended(runs, awaited, given_back)
     if not runs[id] and tonumber(id) < awaited then
       local seq, n, source, raw = open(call('HGET', held(m), id))
       local back = seq and given_back:find(',' .. id .. ',', 1, true)
-      if back then push(source, raw, n, 'head', 'snapshot') end
+      if back then push(source, raw, n, 'head') end
       call('HDEL', held(m), id)
       log('drop', m, 'id', id)
       if back then ring_for(source) end
@@ -128,7 +154,7 @@ local function due()
   local ready = call('ZRANGEBYSCORE', PARKED, '-inf', now_ms, 'LIMIT', 0, DUE_AT_ONCE)
   for i = #ready, 1, -1 do
     local _, n, source, raw = open(ready[i])
-    push(source, raw, n, 'head', 'due')
+    push(source, raw, n, 'head')
     call('ZREM', PARKED, ready[i])
     ring_for(source)
   end

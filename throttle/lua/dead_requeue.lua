@@ -1,4 +1,5 @@
--- DEAD_REQUEUE: dead letters go back to their queues, each once however many ask. One whose queue does not take it stays.
+-- DEAD_REQUEUE: dead letters go back to their queues, each once however many ask, to be delivered as often as the limit
+-- allows once more. Their history stays theirs. One whose queue does not take it stays.
 -- USES rule bells messages
 -- KEYS[1] ns             namespace of the fleet
 -- ARGV[6] where          head | tail
@@ -16,6 +17,8 @@ for i = 8, #ARGV do
     local pushed = redis.pcall(command, letter.source, letter.raw)
     answer = type(pushed) == 'table' and pushed.err or 'OK'
     if answer == 'OK' then
+      local n = math.max(tonumber(letter.deliveries), 1)    -- never 0: what is acknowledged with 0 leaves its history
+      remember(letter.source, letter.raw, n, tell(letter.history, {'', 'requeued by hand', ARGV[7]}), n)
       call('XDEL', DEAD, ARGV[i])
       log('dead_requeue', '', 'letter', ARGV[i], 'key', letter.source, 'where', ARGV[6], 'by', ARGV[7])
       ring_for(letter.source)
