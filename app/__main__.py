@@ -1,4 +1,4 @@
-"""The application's command line: ``python -m app demo`` and ``python -m app up``.
+"""The application's command line: ``./run demo`` and ``./run up``, or ``python -m app`` in their place.
 
 Exit codes: 0 all is well, 1 a promise was broken or the fleet could not be started, 2 an argument is
 wrong, 130 interrupted.
@@ -22,6 +22,7 @@ from app.local.board import Board, Scene
 from app.local.processes import StartError
 from app.local.servers import ServerError
 from app.local.waiting import WaitError
+from app.settings import called_as
 from throttle.errors import HeadroomError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def folder(text: str) -> Path:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line; exit code 2 and one line when it is wrong."""
-    parser = Parser(prog="python -m app", description="Headroom's application.")
+    parser = Parser(prog=called_as(), description="Headroom's application.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shown = commands.add_parser("demo", help="a fleet at work: a pod is killed, nothing is lost")
     shown.add_argument("--tasks", type=whole(1, 100_000), default=200, help="size of the flood (200)")

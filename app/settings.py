@@ -6,6 +6,7 @@ start with one line that names the variable, the value and what is allowed.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotation at run time
 
@@ -73,6 +74,11 @@ ALLOWED = {
     "jobs_folder": "allowed is the absolute path of a folder, or nothing",
     "pulse_every_s": "allowed is a number of seconds from 0 (off) to 86400",
 }
+
+
+def called_as() -> str:
+    """How a person called the command line: ``run`` tells, which starts it for them."""
+    return os.environ.get("HEADROOM_COMMAND") or "python -m app"
 
 
 def load_settings() -> Settings:

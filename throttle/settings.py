@@ -1,11 +1,16 @@
 """Settings of the library, read from the environment in this one place.
 
 A setting is an argument of `throttle.install` or `Fleet` first, then the environment variable, then the default. A bad
-value stops the start with one line that names the variable, the value and what is allowed.
+value stops the start with one line that names the variable, the value and what is allowed; a variable that begins like
+ours and is none, most likely a slip of the pen, gets one line in the log.
 """
 
 from __future__ import annotations
 
+import difflib
+import logging
+import os
+import re
 import socket
 from typing import Any, Literal, cast
 
@@ -15,7 +20,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from throttle.errors import ConfigurationError
 from throttle.scripts import Rule
 
+logger = logging.getLogger(__name__)
+
 OnRedisError = Literal["allow", "deny"]
+
+PREFIX = "THROTTLE_"
+SERVICE = re.compile(r"^THROTTLE_(\w+_)?(SERVICE_(HOST|PORT)|PORT)(_|$)")
+"""What Kubernetes puts into the environment of each pod beside a Service whose name begins with throttle."""
 
 
 def _named(variable: str, argument: str) -> AliasChoices:
@@ -87,6 +98,7 @@ def load_settings(**arguments: Any) -> ThrottleSettings:
 
     Raises `ConfigurationError`, one line, when a value is not allowed.
     """
+    _warn_of_unknown_variables()
     given = {name: value for name, value in arguments.items() if value is not None}
     unknown = sorted(set(given) - set(ThrottleSettings.model_fields))
     if unknown:
@@ -97,6 +109,29 @@ def load_settings(**arguments: Any) -> ThrottleSettings:
         return ThrottleSettings(**given)
     except ValidationError as error:
         raise ConfigurationError(_one_line(error, given)) from None
+
+
+def variables() -> tuple[str, ...]:
+    """Names of the environment variables that are read."""
+    fields = ThrottleSettings.model_fields.values()
+    return tuple(str(cast("AliasChoices", info.validation_alias).choices[1]) for info in fields)
+
+
+_warned: set[str] = set()
+
+
+def _warn_of_unknown_variables() -> None:
+    """Log each variable that looks like a setting and is none, once in this process, with the one that it may mean."""
+    known = [name for name in variables() if name.startswith(PREFIX)]
+    for name in sorted(os.environ):
+        # upper-cased, because the names of variables are read without regard to case
+        if not name.upper().startswith(PREFIX) or name.upper() in known or SERVICE.match(name) or name in _warned:
+            continue
+        _warned.add(name)
+        near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0)[0]
+        logger.warning(
+            "headroom: there is no setting %s, the variable is not used; the nearest setting is %s", name, near
+        )
 
 
 def _one_line(error: ValidationError, given: dict[str, Any]) -> str:

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-def run(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, timeout_s: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "app", *arguments],
         cwd=ROOT,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -82,6 +83,12 @@ def test_a_bad_argument_is_one_line_and_code_2(arguments: Sequence[str], reason:
     assert answer.stdout == ""
     (line,) = answer.stderr.splitlines()
     assert reason in line
+
+
+def test_what_is_wrong_is_said_of_the_command_that_was_called() -> None:
+    for called in ("./run", "../headroom/run"):
+        assert run("demo", "--pods", "0", HEADROOM_COMMAND=called).stderr.startswith(f"{called} demo: argument --pods")
+    assert run("demo", "--pods", "0", HEADROOM_COMMAND="").stderr.startswith("python -m app demo: argument --pods")
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from typing import Any
 
 import pytest
 
 from throttle.errors import ConfigurationError, HeadroomError
-from throttle.settings import ThrottleSettings, allowed, load_settings
+from throttle.settings import ThrottleSettings, allowed, load_settings, variables
 
 VARIABLES = ("REDIS_URL", "THROTTLE_FLEET", "POD_NAME", "THROTTLE_RATIO", "THROTTLE_TTL", "THROTTLE_MAX_DELIVERIES",
              "THROTTLE_JOURNAL", "THROTTLE_STARTUP_S", "THROTTLE_ON_REDIS_ERROR")  # fmt: skip
@@ -77,6 +78,27 @@ def test_bad_argument_is_named_as_the_caller_wrote_it(name: str, value: Any, lin
 def test_unknown_argument() -> None:
     with pytest.raises(ConfigurationError, match=r"^unknown setting 'ratoi'; allowed: redis_url, fleet, pod, ratio, "):
         load_settings(ratoi=0.5)
+
+
+def test_a_variable_that_is_no_setting_is_named_once_with_the_nearest_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("THROTTLE_MAX_DELIVERY", "THROTTLE_RATOI", "throttle_ratio", "THROTTLE_TTL", "THROTTLED"):
+        monkeypatch.setenv(name, "0.5" if name != "THROTTLE_TTL" else "6")
+    for name in ("THROTTLE_SERVICE_HOST", "THROTTLE_REDIS_SERVICE_PORT_TCP", "THROTTLE_PORT", "THROTTLE_PORT_80_TCP"):
+        monkeypatch.setenv(name, "of Kubernetes")
+    with caplog.at_level(logging.WARNING):
+        assert load_settings().ratio == 0.5
+        load_settings(fleet="another")
+    line = "headroom: there is no setting %s, the variable is not used; the nearest setting is %s"
+    assert [record.getMessage() for record in caplog.records] == [
+        line % ("THROTTLE_MAX_DELIVERY", "THROTTLE_MAX_DELIVERIES"),
+        line % ("THROTTLE_RATOI", "THROTTLE_RATIO"),
+    ]
+
+
+def test_every_variable_is_known() -> None:
+    assert set(variables()) == set(VARIABLES)
 
 
 def test_every_setting_says_what_is_allowed() -> None:

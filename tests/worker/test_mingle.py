@@ -3,8 +3,6 @@
 It hears their answers by a BRPOP on the connection that takes afterwards, and that may be still under way then.
 """
 
-# pyright: basic
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
