@@ -7,7 +7,6 @@ the promises must hold.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -35,12 +34,12 @@ def take(number: int = 1, *, deliveries: int = 0) -> Take:
 
 
 LIVING = State("pod", membership="living", member=ME, epoch="e")
-TAKING = replace(LIVING, phase="take", asked=ME, offered=True)
-WAITING = replace(TAKING, phase="bell")
+TAKING = LIVING._replace(phase="take", asked=ME, offered=True)
+WAITING = TAKING._replace(phase="bell")
 
 
 def holding(state: State = LIVING, **held: Any) -> State:
-    return replace(state, next_id=2, held={1: Held(take(), ME)._replace(**held)})
+    return state._replace(next_id=2, held={1: Held(take(), ME)._replace(**held)})
 
 
 def after(state: State, *events: v.Event) -> tuple[State, list[v.Command]]:
@@ -71,10 +70,10 @@ def test_a_living_member_takes_and_offers_the_critical_queues_while_a_place_is_f
     "state",
     [
         State("pod"),
-        replace(LIVING, membership="suspect"),
-        replace(LIVING, membership="out"),
-        replace(LIVING, membership="left"),
-        replace(LIVING, drain=True),
+        LIVING._replace(membership="suspect"),
+        LIVING._replace(membership="out"),
+        LIVING._replace(membership="left"),
+        LIVING._replace(drain=True),
         TAKING,
         WAITING,
     ],
@@ -94,7 +93,7 @@ def test_a_message_is_delivered_and_its_id_is_used_up() -> None:
     "change", [{"drain": True}, {"membership": "out"}, {"membership": "suspect"}, {"member": OTHER}]
 )
 def test_a_message_that_comes_too_late_goes_back_to_the_head(change: dict[str, Any]) -> None:
-    changed = replace(TAKING, **change)
+    changed = TAKING._replace(**change)
     state, commands = step(changed, v.Answered(take(), credit=True, places=True))
     assert only(v.SendEnd, commands) == v.SendEnd(ME, 1, End("back"), keep=False)
     assert state.next_id == 2
@@ -127,8 +126,8 @@ def test_a_poke_ends_the_wait_for_the_bell() -> None:
 
 def test_a_free_place_is_news_only_where_the_critical_queues_were_not_offered() -> None:
     assert step(WAITING, v.PlaceFreed()) == (WAITING, ())
-    assert step(replace(WAITING, offered=False), v.PlaceFreed())[1] == (v.Poke(ME),)
-    state, commands = step(replace(TAKING, offered=False), v.Answered(Empty(denied=False), credit=True, places=True))
+    assert step(WAITING._replace(offered=False), v.PlaceFreed())[1] == (v.Poke(ME),)
+    state, commands = step(TAKING._replace(offered=False), v.Answered(Empty(denied=False), credit=True, places=True))
     assert commands == (v.SendTake(ME, 1, critical=True),)
     assert state.offered
 
@@ -143,7 +142,7 @@ def test_the_same_id_is_asked_again_when_the_answer_was_cut_off_or_the_script_un
 def test_where_there_is_no_doorkeeper_we_offer_to_be_it() -> None:
     unwatched = v.Answered(Empty(denied=False, watched=False), credit=True, places=True)
     only(v.Watch, step(TAKING, unwatched)[1])
-    only(v.Watch, step(replace(TAKING, poked=True), unwatched)[1])
+    only(v.Watch, step(TAKING._replace(poked=True), unwatched)[1])
 
 
 # ---------------------------------------------------------------- the membership
@@ -176,7 +175,7 @@ def test_a_join_tells_all_that_has_not_surely_ended_and_what_of_it_is_acknowledg
         2: Held(take(2), ME),
         3: Held(take(3), ME, stage="ending", end=End("back"), owed=True),
     }
-    join = only(v.Join, step(replace(LIVING, held=held, next_id=4), v.Beaten(ME, "lost", "2"))[1])
+    join = only(v.Join, step(LIVING._replace(held=held, next_id=4), v.Beaten(ME, "lost", "2"))[1])
     assert join == v.Join(
         OTHER, draining=False, epoch="e", next_id=4, running=(take(1), take(2), take(3)), emptied=frozenset({1})
     )
@@ -212,7 +211,7 @@ def test_a_reconnect_joins_first_and_then_returns_what_celery_dropped_newest_fir
         4: Held(take(4), ME, stage="emptied"),
         5: Held(take(5), ME, stage="ending", end=End("ack")),
     }
-    state, commands = step(replace(WAITING, held=held, next_id=6), v.Reopened(frozenset({1})))
+    state, commands = step(WAITING._replace(held=held, next_id=6), v.Reopened(frozenset({1})))
     assert isinstance(commands[0], v.Join)
     assert [c.id for c in commands[1:] if isinstance(c, v.SendEnd)] == [4, 3, 2]
     assert [c.end.how for c in commands[1:] if isinstance(c, v.SendEnd)] == ["ack", "back", "back"]
@@ -247,8 +246,8 @@ def test_an_acknowledgement_goes_alone_where_no_take_follows_at_once() -> None:
     cases: list[tuple[State, bool]] = [
         (holding(), False),
         (holding(WAITING), True),
-        (holding(replace(LIVING, drain=True)), True),
-        (holding(replace(LIVING, membership="out")), True),
+        (holding(LIVING._replace(drain=True)), True),
+        (holding(LIVING._replace(membership="out")), True),
         (holding(owner=OTHER), True),
     ]
     for state, follows in cases:
@@ -334,7 +333,7 @@ def test_a_take_that_celery_forgot_goes_back_after_three_beats() -> None:
 
 
 def test_what_did_not_get_through_is_sent_again_and_redis_is_not_asked_meanwhile() -> None:
-    state = replace(holding(), held={1: Held(take(1), ME), 2: Held(take(2), ME, stage="running")})
+    state = holding()._replace(held={1: Held(take(1), ME), 2: Held(take(2), ME, stage="running")})
     state, _ = after(state, v.Acked(1, busy=False, follows=False), v.Unsettled(1))
     state, commands = step(state, v.Acked(2, busy=False, follows=True))
     assert commands == (v.Credit(2),)
@@ -357,7 +356,7 @@ def test_a_second_answer_about_a_take_tells_nothing_when_the_first_was_lost() ->
 
 
 def test_a_number_that_was_used_before_is_not_asked_again() -> None:
-    state, commands = step(replace(TAKING, next_id=7), v.Answered(Stale(), credit=True, places=True))
+    state, commands = step(TAKING._replace(next_id=7), v.Answered(Stale(), credit=True, places=True))
     assert (state.phase, state.next_id) == ("", 8)
     assert commands == (v.Kick(),)
 

@@ -7,7 +7,6 @@ it against the machine, and after each move the promises must hold.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 ME = "pod#1"
 LIVING = State("pod", membership="living", member=ME, epoch="e")
-SHUT = replace(LIVING, shut=True)
+SHUT = LIVING._replace(shut=True)
 
 
 def permit() -> State:
@@ -46,15 +45,15 @@ def test_a_request_asks_for_a_permit_whatever_the_door(state: State, critical: b
     "state",
     [
         State("pod"),
-        replace(LIVING, membership="suspect"),
-        replace(LIVING, membership="left"),
-        replace(LIVING, drain=True),
-        replace(LIVING, reachable=False),
+        LIVING._replace(membership="suspect"),
+        LIVING._replace(membership="left"),
+        LIVING._replace(drain=True),
+        LIVING._replace(reachable=False),
     ],
 )
 def test_nobody_is_asked_while_this_process_may_not_admit(state: State) -> None:
     assert step(state, gate.Requested(critical=True)) == (state, ())
-    assert step(replace(state, shut=True), gate.KnockDue())[1] == ()
+    assert step(state._replace(shut=True), gate.KnockDue())[1] == ()
 
 
 def test_who_is_admitted_holds_a_permit_until_the_end() -> None:
@@ -107,11 +106,11 @@ def test_a_permit_that_may_never_have_been_is_given_back_after_the_next_beat(min
     state, commands = step(state, v.Beaten(ME, "living", ""))
     assert [command for command in commands if isinstance(command, v.SendEnd)]
     assert v.Kick() in commands
-    assert step(state, v.Settled(1, mine=mine)) == (replace(LIVING, next_id=2), ())
+    assert step(state, v.Settled(1, mine=mine)) == (LIVING._replace(next_id=2), ())
 
 
 def test_a_new_connection_opens_the_door_and_keeps_what_runs() -> None:
-    state = replace(permit(), shut=True)
+    state = permit()._replace(shut=True)
     kept, commands = step(state, v.Reopened(frozenset({1})))
     assert not kept.shut
     assert [type(command) for command in commands] == [v.Join]

@@ -76,6 +76,22 @@ local function push(source, raw, n, where, failure)
     'at', now_ms, 'history', history)
 end
 
+-- Remove the message at the head of the first queue in KEYS[first..last] that has one: its queue and itself, or nil.
+local function pop(first, last)
+  if first > last then return nil end
+  if redis.REDIS_VERSION_NUM then -- 7.0 and newer, and Valkey: one look at all of them
+    local command = {'LMPOP', last - first + 1, unpack(KEYS, first, last)}
+    command[#command + 1] = 'RIGHT'
+    local found = call(unpack(command))
+    if not found then return nil end
+    return found[1], found[2][1]
+  end
+  for i = first, last do
+    local raw = call('RPOP', KEYS[i])
+    if raw then return KEYS[i], raw end
+  end
+end
+
 -- The slot of m follows what it holds now, or is kept. True when that freed it.
 local function slot_freed(keep)
   local occupied = occupies(m)
@@ -117,6 +133,7 @@ local function gone(members, why)
     log('return', r[5], 'seq', r[1], 'key', r[3])
     push(r[3], r[4], r[2], 'head', lost and {r[5], 'pod lost', lost})
   end
+  silent_in = {}
   for _, x in ipairs(members) do
     call('DEL', held(x))
     strike_off(x)
@@ -161,9 +178,9 @@ local function due()
 end
 
 local function silent_members()
-  local silent = call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms)
-  for _, x in ipairs(call('ZRANGEBYSCORE', DRAINING, '-inf', now_ms)) do silent[#silent + 1] = x end
-  return silent
+  local all = {unpack(silent_of(ALIVE))}
+  for _, x in ipairs(silent_of(DRAINING)) do all[#all + 1] = x end
+  return all
 end
 
 local function arm_guard()
@@ -187,12 +204,13 @@ end
 local function notice(my_last_beat_ms)
   local silent = silent_members()
   if #silent == 0 then
-    if not guard_against(silent) then call('DEL', GUARD) end
+    local passed = tonumber(call('GET', GUARD) or nil)
+    if passed and passed <= now_ms then call('DEL', GUARD) end
     return 0
   end
   local guard = guard_against(silent)
   local all = call('ZCARD', ALIVE) + call('ZCARD', DRAINING)
-  if not guard and (my_last_beat_ms < now_ms - 2 * beat_ms or (all >= 4 and #silent * 2 > all)) then
+  if not guard and ((my_last_beat_ms or last_beat(m)) < now_ms - 2 * beat_ms or (all >= 4 and #silent * 2 > all)) then
     guard = arm_guard()
   end
   if guard and guard > now_ms then return 0 end

@@ -39,9 +39,17 @@ local function log(op, member, ...)
   end
 end
 
+-- The members in ALIVE or DRAINING that are silent. Several parts ask; whoever changes these indexes forgets it.
+local silent_in = {}
+local function silent_of(index)
+  silent_in[index] = silent_in[index] or call('ZRANGEBYSCORE', index, '-inf', now_ms)
+  return silent_in[index]
+end
+
 -- The score of ALIVE and DRAINING is the moment at which a member counts as dead: its last beat and its own TTL, so that
 -- pods with different TTLs (a rolling change of it) judge each other by the other's own.
 local function note_beat(index, x)
+  silent_in = {}
   call('ZADD', index, now_ms + ttl_ms, x)
   call('HSET', BEATS, x, string.format('%.0f %.0f', now_ms, ttl_ms))
 end
@@ -73,7 +81,7 @@ end
 -- Living members that occupy a slot, without one of them when it is named.
 local function busy(without)
   local count = call('ZCOUNT', BUSY, '(' .. now_ms, '+inf')
-  for _, x in ipairs(call('ZRANGEBYSCORE', ALIVE, '-inf', now_ms)) do
+  for _, x in ipairs(silent_of(ALIVE)) do
     count = count - occupies(x)
     if x == without then without = nil end
   end
@@ -81,7 +89,7 @@ local function busy(without)
   return count
 end
 
--- The only writer of BUSY: it follows what x holds, at once and in the same script.
+-- The only writers of BUSY: it follows what x holds, at once and in the same script.
 local function mark(x, keep)
   if not call('ZSCORE', ALIVE, x) then call('ZREM', BUSY, x) return end
   if call('EXISTS', held(x)) == 1 then call('ZADD', BUSY, 'inf', x)
@@ -92,8 +100,8 @@ end
 -- Whether a take (or permit) of this number was made before, by this incarnation. A command that was stuck on a
 -- connection which was given up may arrive long after the process went on: it must not take anything.
 local function made_before(id) return tonumber(call('HGET', MADE, m) or 0) >= tonumber(id) end
-local function make(id, e)
+local function make(id, e) -- for a living m
   call('HSET', held(m), id, e)
   call('HSET', MADE, m, id)
-  mark(m)
+  call('ZADD', BUSY, 'inf', m)
 end

@@ -8,8 +8,7 @@
 -- ARGV[7] critical       how many of the queue keys are critical
 -- ARGV[8..] acks         numbers of takes whose work is done
 -- RETURNS {1, seq, deliveries, source, raw, not_mine}
---       | {0, denied, watched, not_mine}    nothing; denied is 1 when normal work was not admitted, watched when there
---                                          is a doorkeeper
+--       | {0, denied, watched, not_mine}    nothing; denied: normal work was not admitted; watched: by a doorkeeper
 --       | {-1, not_mine}    LOST: not a living member
 --       | {-2, not_mine}    STALE: this number was taken before and is done with; nothing was taken
 --       not_mine: those acks that had no effect
@@ -25,30 +24,34 @@ end
 
 if not living(m) then return nothing(-1) end
 local rung = arrived(m)
-notice(last_beat(m))
+notice()
 due()
-local again = call('HGET', held(m), id)
-if again and again ~= '' then
+if made_before(id) then
+  local again = call('HGET', held(m), id)
+  if not again or again == '' then return nothing(-2) end
   local seq, n, source, raw = open(again)
   strike_off(m)
   return {1, seq, n, source, raw, not_mine}
 end
-if made_before(id) then return nothing(-2) end
 local others, cap = busy(m), capacity()
 local admitted = others < cap
+local lane = 'critical'
+local source, raw = pop(2, critical + 1)
+if not raw and admitted then
+  lane, source, raw = 'normal', pop(critical + 2, #KEYS)
+end
+if raw then
+  local seq, n = call('INCR', ns .. 'seq'), deliveries(source, raw)
+  make(id, entry(seq, n, source, raw))
+  strike_off(m)
+  log('take', m, 'id', id, 'seq', seq, 'lane', lane, 'key', source, 'deliveries', n, 'busy', others,
+    'capacity', cap)
+  ring_any()     -- the baton: more work and a slot left
+  return {1, seq, n, source, raw, not_mine}
+end
 local want = {}
 for i = 2, #KEYS do
-  local lane = i - 1 <= critical and 'critical' or 'normal'
-  local raw = (admitted or lane == 'critical') and call('RPOP', KEYS[i])
-  if raw then
-    local seq, n = call('INCR', ns .. 'seq'), deliveries(KEYS[i], raw)
-    make(id, entry(seq, n, KEYS[i], raw))
-    strike_off(m)
-    log('take', m, 'id', id, 'seq', seq, 'lane', lane, 'key', KEYS[i], 'deliveries', n, 'busy', others, 'capacity', cap)
-    ring_any()     -- the baton: more work and a slot left
-    return {1, seq, n, KEYS[i], raw, not_mine}
-  end
-  want[#want + 1] = lane
+  want[#want + 1] = i - 1 <= critical and 'critical' or 'normal'
   want[#want + 1] = KEYS[i]
 end
 local free = slot_freed()

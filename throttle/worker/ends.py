@@ -10,7 +10,6 @@ drain), it goes alone; if one was cut off, it is sent again, which has no second
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from throttle.worker import vocabulary as v
@@ -38,21 +37,21 @@ def acked(state: State, held: Held, *, busy: bool, follows: bool) -> Outcome:
     if follows and state.reachable and state.may_take and state.phase != "bell" and held.owner == state.member:
         ending = held._replace(stage="ending", end=End("ack"))
         pending = (*state.pending_acks, held.take.id)
-        return noted(replace(state, pending_acks=pending), ending), (v.Credit(held.take.id),)
+        return noted(state._replace(pending_acks=pending), ending), (v.Credit(held.take.id),)
     return end_with(state, held, End("ack"))
 
 
 def send_acks(state: State) -> Outcome:
     """Send alone what is pending, in case no TAKE follows."""
     commands = tuple(command_of(state.held[number]) for number in state.pending_acks)
-    return replace(state, pending_acks=()), commands
+    return state._replace(pending_acks=()), commands
 
 
 def unanswered(state: State) -> State:
     """Nothing is under way any more. What went with a TAKE may have had its effect, and is pending again."""
     again = [state.held[number]._replace(resent=True) for number in state.sent_acks]
     pending = (*state.sent_acks, *state.pending_acks)
-    return replace(noted(state, *again), phase="", sent_acks=(), pending_acks=pending)
+    return noted(state, *again)._replace(phase="", sent_acks=(), pending_acks=pending)
 
 
 def acks_answered(state: State, not_mine: Container[int]) -> Outcome:
@@ -61,7 +60,7 @@ def acks_answered(state: State, not_mine: Container[int]) -> Outcome:
     for number in state.sent_acks:
         state, disown = settled(state, state.held[number], mine=number not in not_mine)
         commands += disown
-    return replace(state, sent_acks=()), commands
+    return state._replace(sent_acks=()), commands
 
 
 def rejection(held: Held) -> End:
@@ -95,7 +94,7 @@ def command_of(held: Held, *, keep: bool = False) -> v.Command:
 def send_owed(state: State) -> tuple[State, list[v.Command]]:
     """Send again what did not get through."""
     owed = [h._replace(owed=False, resent=True) for h in state.held.values() if h.owed]
-    return replace(noted(state, *owed), reachable=True), [command_of(h) for h in owed]
+    return noted(state, *owed)._replace(reachable=True), [command_of(h) for h in owed]
 
 
 def due(state: State, held: Held) -> Outcome:
@@ -111,7 +110,7 @@ def settled(state: State, held: Held, *, mine: bool) -> Outcome:
     if held.end is not None and held.end.how != "ack":
         given_back = (*given_back[1 - REMEMBERED :], held.take.id)
     rest = {number: other for number, other in state.held.items() if number != held.take.id}
-    return replace(state, held=rest, given_back=given_back), () if mine or held.resent else (v.Disown(held.take),)
+    return state._replace(held=rest, given_back=given_back), () if mine or held.resent else (v.Disown(held.take),)
 
 
 def missing(state: State, ids: Iterable[int]) -> Outcome:
@@ -131,4 +130,4 @@ def missing(state: State, ids: Iterable[int]) -> Outcome:
 
 def noted(state: State, *takes: Held) -> State:
     """The state with these takes as they are now."""
-    return replace(state, held={**state.held, **{h.take.id: h for h in takes}}) if takes else state
+    return state._replace(held={**state.held, **{h.take.id: h for h in takes}}) if takes else state

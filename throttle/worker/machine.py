@@ -44,7 +44,6 @@ that we run, and a Redis that lost its data holds it again.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from throttle.scripts import Empty, Stale, Take
@@ -83,7 +82,7 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR09
             return _joined(state, event)
         case v.Clashed(clash):
             lives = state.rival and state.rival.other == clash.other and state.rival.beat_ms < clash.beat_ms
-            return replace(state, rival=clash), (v.Refuse(clash.other),) if lives else ()
+            return state._replace(rival=clash), (v.Refuse(clash.other),) if lives else ()
         case v.DrainAsked():
             return _drain(state)
         case v.LeaveAsked():
@@ -120,7 +119,7 @@ def _of_a_take(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 
         case v.Due():
             return ends.due(state, held)
         case v.Unsettled():
-            return replace(ends.noted(state, held._replace(owed=True)), reachable=False), ()
+            return ends.noted(state, held._replace(owed=True))._replace(reachable=False), ()
         case _:
             return state, ()
 
@@ -136,8 +135,8 @@ _TAKE_EVENTS = (
 
 def _ask(state: State, *, places: bool) -> Outcome:
     acks = state.pending_acks
-    asked = replace(
-        state, phase="take", asked=state.member, offered=places, poked=False, sent_acks=acks, pending_acks=()
+    asked = state._replace(
+        phase="take", asked=state.member, offered=places, poked=False, sent_acks=acks, pending_acks=()
     )
     return asked, (v.SendTake(state.member, state.next_id, places, acks),)
 
@@ -158,10 +157,10 @@ def _answered(state: State, event: v.Answered) -> Outcome:
 
 
 def _answer(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - one line for each answer
-    answer, idle = event.answer, replace(state, phase="")
+    answer, idle = event.answer, state._replace(phase="")
     if isinstance(answer, Take):
         held = Held(answer, state.asked)
-        took = ends.noted(replace(idle, next_id=answer.id + 1), held)
+        took = ends.noted(idle._replace(next_id=answer.id + 1), held)
         if state.may_take and state.asked == state.member:
             return took, (v.Deliver(answer, state.asked),)
         return ends.end_with(took, held, End("back"))
@@ -173,18 +172,18 @@ def _answer(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - one 
         if stale or state.pending_acks:
             asked, commands = _ask(idle, places=event.places)
             return asked, (*commands, *watch)
-        return replace(state, phase="bell"), (v.SendBell(state.member), *watch)
+        return state._replace(phase="bell"), (v.SendBell(state.member), *watch)
     if isinstance(answer, Stale):
-        return replace(idle, next_id=state.next_id + 1), (v.Kick(),)
+        return idle._replace(next_id=state.next_id + 1), (v.Kick(),)
     if state.membership == "living" and state.asked == state.member:
-        return replace(idle, membership="suspect"), (v.SendBeat(state.member),)
+        return idle._replace(membership="suspect"), (v.SendBeat(state.member),)
     return idle, ()
 
 
 def _poked(state: State) -> Outcome:
     if not state.phase:
         return state, ()
-    return replace(state, poked=True), (v.Poke(state.asked),) if state.phase == "bell" else ()
+    return state._replace(poked=True), (v.Poke(state.asked),) if state.phase == "bell" else ()
 
 
 def _reopened(state: State, kept: frozenset[int]) -> Outcome:
@@ -192,7 +191,7 @@ def _reopened(state: State, kept: frozenset[int]) -> Outcome:
     if state.membership == "left":
         return state, ()
     commands: list[v.Command] = []
-    state = replace(ends.unanswered(state), membership="out")
+    state = ends.unanswered(state)._replace(membership="out")
     for held in sorted(state.held.values(), key=lambda h: h.take.seq, reverse=True):
         if held.take.id in kept or held.stage == "ending":
             continue
@@ -220,15 +219,15 @@ def _beaten(state: State, event: v.Beaten) -> Outcome:
     state, acks = ends.send_acks(state)
     match event.standing:
         case "lost":
-            state = _incarnate(replace(state, membership="out"), event.boot)
+            state = _incarnate(state._replace(membership="out"), event.boot)
             return state, (*acks, _join(state))
         case "living":
             woken = (v.Kick(),) if state.membership == "suspect" else ()
             again = (v.SendDrain(state.member),) if state.drain else ()
-            state, owed = ends.send_owed(replace(state, membership="living"))
+            state, owed = ends.send_owed(state._replace(membership="living"))
             return state, (*again, *acks, *owed, *woken)
         case "draining":
-            state, owed = ends.send_owed(replace(state, membership="living", drain=True))
+            state, owed = ends.send_owed(state._replace(membership="living", drain=True))
             return state, (*acks, *owed)
         case _:
             assert_never(event.standing)
@@ -240,26 +239,26 @@ def _joined(state: State, event: v.Joined) -> Outcome:
     held = state.held
     if state.epoch not in ("", event.epoch):  # Redis lost its data and holds for this member again what it runs
         held = {number: h._replace(owner=event.member) for number, h in held.items()}
-    state, owed = ends.send_owed(replace(state, membership="living", epoch=event.epoch, held=held, rival=None))
+    state, owed = ends.send_owed(state._replace(membership="living", epoch=event.epoch, held=held, rival=None))
     state, poke = _poked(state)
     return state, (*owed, *poke, v.Kick())
 
 
 def _drain(state: State) -> Outcome:
     member = state.membership in ("living", "suspect")
-    state, acks = ends.send_acks(replace(state, drain=True))
+    state, acks = ends.send_acks(state._replace(drain=True))
     return state, (*acks, v.SendDrain(state.member)) if member else acks
 
 
 def _leave(state: State) -> Outcome:
     if state.membership == "left" or not state.member:
-        return replace(state, membership="left", phase=""), ()
+        return state._replace(membership="left", phase=""), ()
     state, acks = ends.send_acks(ends.unanswered(state))
-    return replace(state, membership="left"), (*acks, v.Leave(state.member))
+    return state._replace(membership="left"), (*acks, v.Leave(state.member))
 
 
 def _incarnate(state: State, boot: str) -> State:
-    return replace(state, member=f"{state.pod}#{boot}", rival=None)
+    return state._replace(member=f"{state.pod}#{boot}", rival=None)
 
 
 def _join(state: State) -> v.Join:

@@ -23,7 +23,6 @@ Through a shut door comes critical work only; while this process is no living me
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from throttle.scripts import Take
@@ -111,7 +110,7 @@ def step(state: State, event: v.Event | GateEvent) -> Outcome:  # noqa: PLR0911 
             return _acquired(state, event)
         case Unanswered(member, number):
             ending = Held(Take(number, 0, 0, b"", b""), member, "ending", End("ack", reason=UNSURE), owed=True)
-            return replace(_hold(state, ending), reachable=False), ()
+            return _hold(state, ending)._replace(reachable=False), ()
         case PutBack():
             return state, (Listen(),) if state.shut else ()
         case KnockDue():
@@ -127,24 +126,24 @@ def _acquired(state: State, event: Acquired) -> Outcome:
         return _hold(state, Held(Take(event.id, 0, 0, b"", b""), event.member, "emptied")), ()
     if event.admitted is None:
         return _lost(state, event.member)
-    return replace(state, shut=True), ()
+    return state._replace(shut=True), ()
 
 
 def _knocked(state: State, member: str, *, room: bool | None) -> Outcome:
     if room is None:
         return _lost(state, member)
-    return (replace(state, shut=False), (v.Kick(),)) if room and state.shut else (state, ())
+    return (state._replace(shut=False), (v.Kick(),)) if room and state.shut else (state, ())
 
 
 def _lost(state: State, member: str) -> Outcome:
     if state.membership != "living" or member != state.member:
         return state, ()
-    return replace(state, membership="suspect"), (v.SendBeat(member),)
+    return state._replace(membership="suspect"), (v.SendBeat(member),)
 
 
 def _shared(state: State, event: v.Event) -> Outcome:
     if isinstance(event, v.Reopened):
-        state = replace(state, shut=False)
+        state = state._replace(shut=False)
     if isinstance(event, v.Settled) and not event.mine:
         held = state.held.get(event.id)
         if held is not None and held.end is not None and held.end.reason == UNSURE:
@@ -154,4 +153,4 @@ def _shared(state: State, event: v.Event) -> Outcome:
 
 
 def _hold(state: State, held: Held) -> State:
-    return replace(state, next_id=held.take.id + 1, held={**state.held, held.take.id: held})
+    return state._replace(next_id=held.take.id + 1, held={**state.held, held.take.id: held})

@@ -5,7 +5,7 @@ Plain values, replaced and never changed, so that a failing test prints as the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class Held(NamedTuple):
     """Beats for which Celery has not known it."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """All that this process knows about its membership, its channel and its takes. Replaced, never changed."""
 
     pod: str
@@ -76,7 +75,7 @@ class State:
     """Something changed since that TAKE was sent, so its "nothing" is stale."""
     next_id: int = 1
     """Take id: the same until an answer was seen, never a second time after, whatever incarnation asks."""
-    held: Mapping[int, Held] = field(default_factory=dict[int, Held])
+    held: Mapping[int, Held] = MappingProxyType({})
     rival: Clash | None = None
     """The incarnation that was found in our place."""
     pending_acks: tuple[int, ...] = ()
