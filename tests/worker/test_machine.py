@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from throttle.scripts import Clash, Empty, Lost, Stale, Take
 from throttle.worker import vocabulary as v
+from throttle.worker.driver import alone_from
 from throttle.worker.ends import FORGOTTEN_BEATS
 from throttle.worker.machine import step
 from throttle.worker.state import End, Held, State
@@ -80,6 +81,22 @@ def test_a_living_member_takes_and_offers_the_critical_queues_while_a_place_is_f
 )
 def test_nobody_else_takes(state: State) -> None:
     assert step(state, v.Polled(places=True)) == (state, ())
+
+
+def test_nothing_is_taken_beside_a_message_that_has_ended_twice_with_its_pod() -> None:
+    wary = LIVING._replace(alone_from=2)
+    alone = holding(wary, take=take(deliveries=2), stage="running")
+    assert step(alone, v.Polled(places=True)) == (alone, ())
+    for state in (
+        holding(wary, take=take(deliveries=1), stage="running"),
+        holding(wary, take=take(deliveries=2), stage="ending", end=End("ack")),
+        holding(take=take(deliveries=9), stage="running"),
+    ):
+        only(v.SendTake, step(state, v.Polled(places=True))[1])
+
+
+def test_what_is_judged_alone_leaves_one_more_delivery() -> None:
+    assert [alone_from(limit) for limit in (1, 2, 3, 5, 100)] == [0, 1, 2, 2, 2]
 
 
 def test_a_message_is_delivered_and_its_id_is_used_up() -> None:
@@ -313,10 +330,14 @@ def test_an_early_acknowledgement_empties_and_the_end_of_the_task_ends_it() -> N
     [
         ({"stage": "running"}, v.Rejected(1, requeue=True), End("back", "tail")),
         ({"stage": "delivered"}, v.Rejected(1, requeue=True), End("back", "head")),
-        ({"stage": "running", "crashed": True}, v.Rejected(1, requeue=True), End("back", "head", 1, reason="crashed")),
-        ({"stage": "running"}, v.Rejected(1, requeue=False), End("back", "dead", reason="rejected")),
-        ({"condemned": "unknown"}, v.Rejected(1, requeue=False), End("back", "dead", reason="unknown")),
-        ({"condemned": "undecodable"}, v.Acked(1, busy=False, follows=True), End("back", "dead", reason="undecodable")),
+        (
+            {"stage": "running", "crashed": "crashed", "text": "9"},
+            v.Rejected(1, requeue=True),
+            End("back", "head", 1, reason="crashed", text="9"),
+        ),
+        ({"text": "no"}, v.Rejected(1, requeue=False), End("back", "dead", 1, "rejected", text="no")),
+        ({"condemned": "unknown"}, v.Rejected(1, requeue=False), End("back", "dead", 1, "unknown")),
+        ({"condemned": "undecodable"}, v.Acked(1, busy=False, follows=True), End("back", "dead", 1, "undecodable")),
         ({}, v.Parked(1, 5000), End("park", due_ms=5000)),
     ],
 )
@@ -587,7 +608,7 @@ class Worker(RuleBasedStateMachine):
         elif how in ("ack", "requeue", "reject", "crash", "condemn", "park", "forget"):
             del self.celery[number]
             if how == "crash":
-                self.feed(v.Crashed(number))
+                self.feed(v.Failed(number, text="why"))
             if how == "condemn":
                 self.feed(v.Condemned(number, "why"))
             if how == "forget":

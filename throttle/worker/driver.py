@@ -48,6 +48,11 @@ def boot_id() -> str:
     return os.urandom(4).hex()
 
 
+def alone_from(max_deliveries: int) -> int:
+    """After how many deliveries a message is run with nothing taken beside it, so that it is condemned for itself."""
+    return min(2, max_deliveries - 1)
+
+
 class Driver:
     """The membership and the takes of this process. Thread-safe."""
 
@@ -55,7 +60,7 @@ class Driver:
         """Prepare; nothing is sent before `beat`."""
         self.operations = operations
         self.settings = settings
-        self.state: State = State(settings.pod)
+        self.state: State = State(settings.pod, alone_from=alone_from(settings.max_deliveries))
         self.pid = os.getpid()
         self.disowned = 0
         """Takes that the fleet gave to others before they ended here."""
@@ -243,7 +248,9 @@ class Driver:
             return v.Due(number) if parked == "due" else v.Settled(number, parked == "parked")
         if end.how == "ack":
             return v.Settled(number, self.operations.ack(owner, number, keep=command.keep))
-        mine = self.operations.back(owner, number, end.where, deliveries=end.deliveries, reason=end.reason)
+        mine = self.operations.back(
+            owner, number, end.where, deliveries=end.deliveries, reason=end.reason, text=end.text
+        )
         return v.Settled(number, mine)
 
     def _send_beat(self, member: str) -> Standing:

@@ -66,13 +66,13 @@ def acks_answered(state: State, not_mine: Container[int]) -> Outcome:
 def rejection(held: Held) -> End:
     """The end of a message that Celery wants back in its queue."""
     if held.crashed:
-        return End("back", "head", 1, reason="crashed")
+        return End("back", "head", 1, reason=held.crashed, text=held.text)
     return End("back", "tail" if held.stage == "running" else "head")
 
 
 def dead(held: Held) -> End:
     """The end of a message that nobody is to run."""
-    return End("back", "dead", reason=held.condemned or "rejected")
+    return End("back", "dead", 1, reason=held.condemned or "rejected", text=held.text)
 
 
 def end_with(state: State, held: Held, end: End, *, follows: bool = False) -> Outcome:
@@ -123,7 +123,8 @@ def missing(state: State, ids: Iterable[int]) -> Outcome:
         held = held._replace(missed=held.missed + 1)
         state = noted(state, held)
         if held.missed >= FORGOTTEN_BEATS:
-            state, ended = end_with(state, held, End("back", "head", 1, reason="forgotten"))
+            end = End("back", "head", 1, reason=held.crashed or "forgotten", text=held.text)
+            state, ended = end_with(state, held, end)
             commands += ended
     return state, commands
 

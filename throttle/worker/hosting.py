@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
 from celery.concurrency.prefork import TaskPool as PreforkPool
-from celery.exceptions import Reject, TaskRevokedError
+from celery.exceptions import Reject, TaskRevokedError, TimeLimitExceeded
 from celery.worker import state as worker_state
 from kombu.utils.eventio import READ
 
 from throttle.worker import vocabulary as v
-from throttle.worker.faults import AWAY
+from throttle.worker.faults import AWAY, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,12 @@ class Pipe:
         """Take what woke us."""
         with contextlib.suppress(OSError):
             os.read(self.reading, 4096)
+
+
+def put_back(request: Any) -> None:
+    """Let Celery forget a request and give its message back."""
+    worker_state.task_ready(request)
+    request.reject(requeue=True)
 
 
 def cold() -> bool:
@@ -198,29 +204,39 @@ class Hosting(bootsteps.StartStopStep):
             return accepted(*args, **options)
 
         def on_success(result: Any, **options: Any) -> Any:
+            if not isinstance(result, tuple):
+                return on_failure(result)  # a SystemExit outside prefork: Celery hands over the bare error
             failed_, _, runtime = result
             if runtime is None and not failed_ and cold():
                 return None  # a greenlet killed at its shutdown, which Celery takes for a success: it goes back
             return self._end(number, succeeded, (result,), options)
 
         def on_failure(exc_info: Any, *args: Any, **options: Any) -> Any:
-            error = getattr(exc_info.exception, "exc", exc_info.exception)
             if cold():
                 return None  # killed by the shutdown, or by what its signal handler raised in it: it goes back
-            if not isinstance(error, Reject):
-                feed(v.Crashed(number))
-            elif isinstance(error.reason, AWAY):
-                error.requeue = True  # a retry that the broker did not take: the message itself comes again
+            error = self._note_failure(number, exc_info)
+            if isinstance(error, MemoryError):  # Celery would raise it in this process and forget the message
+                return self._end(number, put_back, (request,), {})
             return self._end(number, failed, (exc_info, *args), options)
 
         def on_timeout(soft: Any, timeout: Any) -> Any:
-            if not soft:
-                feed(v.Crashed(number))
+            if soft:
+                return timed_out(soft, timeout)
+            feed(v.Failed(number, "time limit", f"TimeLimitExceeded: {timeout} s"))
             return self._end(number, timed_out, (soft, timeout), {})
 
         self._guard_execution(request, number)
         request.on_accepted, request.on_success = on_accepted, on_success
         request.on_failure, request.on_timeout = on_failure, on_timeout
+
+    def _note_failure(self, number: int, exc_info: Any) -> BaseException:
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        crash = "time limit" if isinstance(error, TimeLimitExceeded) else "crashed"
+        rejects = isinstance(error, Reject)
+        self.driver.feed(v.Failed(number, "" if rejects else crash, shortened(exc_info.traceback)))
+        if rejects and isinstance(error.reason, AWAY):
+            error.requeue = True  # a retry that the broker did not take: the message itself comes again
+        return error
 
     def _guard_execution(self, request: Any, number: int) -> None:
         """Keep a message that the pool cannot take (a time limit that is no number) from ending the worker."""

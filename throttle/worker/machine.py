@@ -9,7 +9,7 @@ The channel
 ======  ==================  ===========================================================================
 phase   event               then
 ======  ==================  ===========================================================================
-\\      polled              may take: TAKE, phase take
+\\      polled              may take, and runs nothing that must run alone: TAKE, phase take
 take    a message           may still take: deliver it; else back to the head of its queue
 take    nothing             stale: TAKE again; credit: wait for the bell, phase bell
 take    LOST                ask by BEAT whether we are a member
@@ -59,7 +59,8 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR09
     """The state after `event`, and what to do about it, in this order."""
     match event:
         case v.Polled(places):
-            return _ask(state, places=places) if not state.phase and state.may_take else (state, ())
+            asks = not state.phase and state.may_take and not state.runs_alone
+            return _ask(state, places=places) if asks else (state, ())
         case v.Answered():
             return _answered(state, event)
         case v.Rung() | v.Unknown():
@@ -102,10 +103,10 @@ def _of_a_take(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 
     match event:
         case v.Started():
             return ends.noted(state, held._replace(stage="running") if held.stage == "delivered" else held), ()
-        case v.Crashed():
-            return ends.noted(state, held._replace(crashed=True)), ()
-        case v.Condemned(_, reason):
-            return ends.noted(state, held._replace(condemned=reason)), ()
+        case v.Failed(_, crash, text):
+            return ends.noted(state, held._replace(crashed=crash, text=text)), ()
+        case v.Condemned(_, reason, text):
+            return ends.noted(state, held._replace(condemned=reason, text=text)), ()
         case v.Acked(_, busy, follows):
             return ends.acked(state, held, busy=busy, follows=follows)
         case v.Rejected(_, requeue) if goes_on and held.stage != "emptied":
@@ -125,7 +126,7 @@ def _of_a_take(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 
 
 
 _TAKE_EVENTS = (
-    v.Started, v.Crashed, v.Condemned, v.Acked, v.Rejected, v.Finished, v.Parked, v.Settled, v.Due,
+    v.Started, v.Failed, v.Condemned, v.Acked, v.Rejected, v.Finished, v.Parked, v.Settled, v.Due,
     v.Unsettled,
 )  # fmt: skip
 

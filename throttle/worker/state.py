@@ -35,6 +35,8 @@ class End(NamedTuple):
     reason: str = ""
     due_ms: int = 0
     """For a parked message: server time."""
+    text: str = ""
+    """The error, for the message's history."""
 
 
 class Held(NamedTuple):
@@ -47,8 +49,10 @@ class Held(NamedTuple):
     end: End | None = None
     owed: bool = False
     """Its last command did not get through and is to be repeated."""
-    crashed: bool = False
-    """What ran it ended otherwise than by its own will: a child lost, a time limit."""
+    crashed: str = ""
+    """What ran it ended otherwise than by its own will, and how: crashed, time limit."""
+    text: str = ""
+    """The error that goes with its end."""
     condemned: str = ""
     """Why it is a dead letter, however Celery ends it."""
     resent: bool = False
@@ -82,6 +86,8 @@ class State(NamedTuple):
     """Takes whose acknowledgement goes to Redis with the next TAKE."""
     sent_acks: tuple[int, ...] = ()
     """Those that went with the TAKE under way."""
+    alone_from: int = 0
+    """A message that was delivered so often before has nothing taken beside it; 0: none."""
     given_back: tuple[int, ...] = ()
     """The newest takes that were put back or parked: JOIN tells them, in case Redis comes back from before that."""
     reachable: bool = True
@@ -94,6 +100,18 @@ class State(NamedTuple):
     def may_take(self) -> bool:
         """Whether the fleet may be asked for work."""
         return self.membership == "living" and not self.drain
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether something is held that nothing is to be taken beside.
+
+        A pod that dies counts against all that it held. What has died twice so is one that kills its pods, or was
+        beside one; on its own it is done, or condemned for itself.
+        """
+        alone_from = self.alone_from
+        return alone_from > 0 and any(
+            held.take.deliveries >= alone_from and held.stage != "ending" for held in self.held.values()
+        )
 
     @property
     def admits(self) -> bool:

@@ -18,6 +18,7 @@ from celery.worker import state as worker_state
 
 from throttle.worker import vocabulary as v
 from throttle.worker.credit import take_id
+from throttle.worker.faults import told
 from throttle.worker.hosting import Hosting
 from throttle.worker.take import TakingChannel
 
@@ -89,7 +90,7 @@ class Brake(Hosting):
 
     def unfit(self, request: Any, number: int, error: Exception) -> None:
         """The pool does not take this request: its message is a dead letter, and nothing else suffers."""
-        self.driver.feed(v.Condemned(number, f"unusable: {error!r}"[:200]))
+        self.driver.feed(v.Condemned(number, f"unusable: {error!r}"[:200], told(error)))
         request.reject(requeue=False)
         worker_state.task_ready(request)
 
@@ -133,7 +134,11 @@ class Brake(Hosting):
         self._on_task_request(request)
 
     def after_end(self, number: int) -> None:
-        """Wake the loop: nothing else does where the message was acknowledged before."""
+        """Wake the loop: nothing else does where the message was acknowledged before.
+
+        Celery is done with it: a message that it has neither acknowledged nor rejected is a forgotten one.
+        """
+        self.requests.pop(number, None)
         held = self.driver.state.held.get(number)
         if held is not None and held.stage == "emptied":
             self.wake()
@@ -154,7 +159,9 @@ class Brake(Hosting):
             number = take_id(getattr(message, "delivery_tag", ""))
             if number is not None:
                 name = (getattr(message, "headers", None) or {}).get("task", "")
-                self.driver.feed(v.Condemned(number, f"{reason} {name}".strip()))
+                error = next((a for a in args if isinstance(a, Exception)), None)
+                text = told(error) if error is not None else ""
+                self.driver.feed(v.Condemned(number, f"{reason} {name}".strip(), text))
             return handler(*args, **options)
 
         return handle

@@ -31,7 +31,7 @@ from throttle.scripts import Operations, Rule
 from throttle.worker import retries
 from throttle.worker import vocabulary as v
 from throttle.worker.credit import QoS
-from throttle.worker.faults import AWAY
+from throttle.worker.faults import AWAY, told
 from throttle.worker.state import Held
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ class TakingChannel(kombu_redis.Channel):
             if isinstance(error, AWAY) or held is None or held.stage != "delivered":
                 raise  # Redis is away, or the task is in the pool: this is not the message's fault
             logger.exception("a message from %s that nobody can handle goes to the dead letters", queue)
-            driver.feed(v.Condemned(take.id, f"{'unusable' if self.delivered else 'undecodable'}: {error!r}"[:200]))
+            reason = f"{'unusable' if self.delivered else 'undecodable'}: {error!r}"[:200]
+            driver.feed(v.Condemned(take.id, reason, told(error)))
             driver.feed(v.Rejected(take.id, requeue=False))
             self.worker.dismiss(take.id)
         self.delivered = True

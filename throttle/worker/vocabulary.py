@@ -107,10 +107,14 @@ class Started(NamedTuple):
     id: int
 
 
-class Crashed(NamedTuple):
-    """The task's process was lost, or ended by a time limit."""
+class Failed(NamedTuple):
+    """The task did not end as it should; whether that is the end of the message, Celery says afterwards."""
 
     id: int
+    crash: str = "crashed"
+    """What happened to it; empty when the task itself rejects its message."""
+    text: str = ""
+    """The error."""
 
 
 class Condemned(NamedTuple):
@@ -118,6 +122,8 @@ class Condemned(NamedTuple):
 
     id: int
     reason: str
+    text: str = ""
+    """The error."""
 
 
 class Acked(NamedTuple):
@@ -186,7 +192,7 @@ class LeaveAsked(NamedTuple):
 
 Event: TypeAlias = (
     Polled | Answered | AcksLeft | Rung | Unknown | Cut | Reopened | Poked | PlaceFreed | BeatDue | Beaten | Joined
-    | Clashed | Started | Crashed | Condemned | Acked | Rejected | Finished | Parked | Missing | Settled | Due
+    | Clashed | Started | Failed | Condemned | Acked | Rejected | Finished | Parked | Missing | Settled | Due
     | Unsettled | DrainAsked | LeaveAsked
 )  # fmt: skip
 
