@@ -1,9 +1,10 @@
 """Whether processes grow: memory and open files of every process of some pods, from /proc.
 
-A process that has just started grows, because it imports, opens its connections and fills Python's pools; so its first
-seconds are left out. Of the rest, the growth is the slope of the straight line through the looks times the length of
-the time: what a process of steady size shows is near 0, whatever its size. Only processes that lived long enough say
-anything, and of those the one that grew most counts.
+A process that has just started grows: it imports, opens its connections and fills Python's pools, each with the first
+task, the first retry, the first reconnect that it meets. So the first half of its life is left out. Of the second, the
+growth is the slope of the straight line through the looks times the length of the time: what a process of steady size
+shows is near 0, whatever its size. Only processes that lived long enough say anything, and of those the one that grew
+most counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
-LEAST_LOOKS = 8
+LEAST_LOOKS = 5
 
 
 class Look(NamedTuple):
@@ -35,7 +36,7 @@ class Grown(NamedTuple):
 
     name: str
     seconds: float
-    """For how long it was looked at, without its first seconds."""
+    """For how long it was looked at: the second half of its life."""
     rss_mb: float
     files: float
 
@@ -43,10 +44,9 @@ class Grown(NamedTuple):
 class Growth:
     """Looks at processes again and again."""
 
-    def __init__(self, warm_up_s: float) -> None:
-        """``warm_up_s``: the first seconds of each process that are left out."""
-        self.warm_up_s = warm_up_s
-        self._looks: dict[tuple[str, int], list[Look]] = defaultdict(list)
+    def __init__(self) -> None:
+        """Nothing was seen yet."""
+        self.looks: dict[tuple[str, int], list[Look]] = defaultdict(list)
 
     def look(self, pods: Mapping[str, int]) -> None:
         """Look at every process of these pods now: name -> process group."""
@@ -54,13 +54,13 @@ class Growth:
         for pid, group in groups_of(names):
             seen = look(pid)
             if seen is not None:
-                self._looks[names[group], pid].append(seen)
+                self.looks[names[group], pid].append(seen)
 
     def grown(self, least_s: float) -> list[Grown]:
-        """Each process that was looked at for so long after its first seconds, the one that grew most last."""
+        """Each process whose second half of life lasted so long, the one that grew most last."""
         found: list[Grown] = []
-        for (name, pid), looks in self._looks.items():
-            rest = [seen for seen in looks if seen.at_s >= looks[0].at_s + self.warm_up_s]
+        for (name, pid), looks in self.looks.items():
+            rest = looks[len(looks) // 2 :]
             seconds = rest[-1].at_s - rest[0].at_s if rest else 0.0
             if seconds >= least_s and len(rest) >= LEAST_LOOKS:
                 times = [seen.at_s for seen in rest]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 TURN_S = 0.01
 LOOK_S, WEIGH_S, TELL_S = 0.5, 2.0, 5.0
-WARM_UP_S = 20.0
 DRAIN_S = 150.0
 IDLE_S = 20.0
 LEAVE_S = 60.0
@@ -36,7 +35,7 @@ class Course:
         self.seed, self.seconds = seed, seconds
         self.deeds: list[Deed] = schedule(seed, seconds, fleet.variant.ttl_s)
         self.traffic = Traffic(fleet, seed, rate)
-        self.growth = Growth(WARM_UP_S)
+        self.growth = Growth()
         self.hollow = 0
         """Slots that were occupied by nothing, the most at one look."""
         self.leaked: list[str] = []

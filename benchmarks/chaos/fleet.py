@@ -62,10 +62,18 @@ def name_of(number: int) -> str:
     return f"pod-{number}"
 
 
-class ChaosFleet(Fleet):
-    """The fleet of a soak; a context manager. It begins with one pod."""
+class RecordedFleet(Fleet):
+    """Pods whose tasks record their starts as well as their ends."""
 
     app = "benchmarks.chaos.tasks"
+
+    def told(self, start: int = 0) -> list[dict[str, Any]]:
+        """What the tasks recorded, in the order in which it was written, from a place in that order on."""
+        return [json.loads(line) for line in cast("list[bytes]", self.records.lrange(workload.RUNS, start, -1))]
+
+
+class ChaosFleet(RecordedFleet):
+    """The fleet of a soak; a context manager. It begins with one pod."""
 
     def __init__(self, seed: int, ttl_s: float) -> None:
         """``seed`` decides which pod has which pool."""
@@ -131,10 +139,6 @@ class ChaosFleet(Fleet):
     def all_ready(self) -> bool:
         """Whether every pod consumes."""
         return all(pod.running and is_ready(pod) for pod in self.pods.values())
-
-    def told(self) -> list[dict[str, Any]]:
-        """What the tasks recorded, in the order in which it was written."""
-        return [json.loads(line) for line in cast("list[bytes]", self.records.lrange(workload.RUNS, 0, -1))]
 
     def journal(self) -> list[Entry]:
         """The log of operations, from the first join on."""
