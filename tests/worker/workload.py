@@ -6,14 +6,21 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
+import signal
+import sys
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import redis
 from celery import Celery
 from celery.exceptions import Reject
 
 import throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 app = Celery("workload", broker=os.environ.get("REDIS_URL", "redis://localhost:6379/0"))
 app.conf.update(
@@ -70,3 +77,50 @@ def asking(self: Any, seconds: float) -> None:
 def dying() -> None:
     """End the process that runs it, each time."""
     os._exit(3)
+
+
+@app.task
+def poison(how: str, seconds: float = 0.0) -> None:
+    """End in one of the ways of `ENDINGS`, until somebody sets the key `mended`."""
+    with redis.Redis.from_url(app.conf.broker_url) as client:
+        if client.exists("mended"):
+            return
+    time.sleep(seconds)
+    ENDINGS[how]()
+
+
+def exhaust_memory() -> None:
+    """Allocate under a limit of 64 MiB more, until there is no more; raises MemoryError."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (64 << 20), hard))
+    try:
+        _ = [bytearray(1 << 20) for _ in range(1024)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def die_of_hunger() -> None:
+    """Be killed for the lack of memory, as by the kernel."""
+    try:
+        exhaust_memory()
+    except MemoryError:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse() -> None:
+    """Reject the message for good, and say why."""
+    try:
+        int("nobody can do this")
+    except ValueError as error:
+        raise Reject(str(error), requeue=False) from error
+
+
+ENDINGS: dict[str, Callable[[], object]] = {
+    "its process ends": lambda: os._exit(3),
+    "its pod is killed": lambda: os.killpg(os.getpgrp(), signal.SIGKILL),
+    "out of memory, killed": die_of_hunger,
+    "out of memory, told": exhaust_memory,
+    "it exits": lambda: sys.exit(3),
+    "it rejects": refuse,
+}
