@@ -158,10 +158,11 @@ def main() -> None:
 
 
 def beat(operations: Operations, member: str) -> str:
-    """Beat for the member; '' when the fleet has given it up. A Redis that is away is tried again next time."""
+    """Beat for the member; '' when the fleet has given it up. A Redis that is away is tried again next time, anew."""
     try:
         return "" if operations.beat(member).standing == "lost" else member
     except (redis.RedisError, OSError):
+        operations.client.connection_pool.disconnect()  # to a replica, perhaps, where a master was
         return member
 
 

@@ -85,7 +85,7 @@ class Server:
         self.folder: Path = guard.folder(kind)
         self._program = found
         self._guard = guard
-        self._options = {"save": "", "appendonly": "no", **(options or {})}
+        self.options: dict[str, str] = {"save": "", "appendonly": "no", **(options or {})}
         self._fixed_port = port
         self._port = port or free_port()
         self._process: Process | None = None
@@ -155,7 +155,7 @@ class Server:
     def _command(self) -> list[str]:
         command = [self._program, "--port", str(self._port), "--bind", "127.0.0.1"]
         command += ["--dir", str(self.folder)]
-        for name, value in self._options.items():
+        for name, value in self.options.items():
             command += [f"--{name}", value]
         return command
 

@@ -22,14 +22,15 @@ from redis.exceptions import BusyLoadingError, NoPermissionError
 from throttle.errors import RedisRefused, RedisTooOld, RedisUnreachable
 from throttle.keys import Keys
 from throttle.scripts import Operations
+from throttle.worker.broker import answer_s, first_line, following
 
 if TYPE_CHECKING:
     from throttle.settings import ThrottleSettings
 
 logger = logging.getLogger(__name__)
 
-ANSWER_S = 5.0
 PAUSE_S = 0.5
+FOLLOWED = (redis.Connection, redis.SSLConnection)
 OLDEST_REDIS = (6, 2)
 OLDEST_VALKEY = (7, 2)
 
@@ -39,11 +40,16 @@ def connect(app: Any, settings: ThrottleSettings) -> Operations:
 
     Raises what kombu and redis-py raise when it does not answer, or refuses. Two round trips.
     """
-    answer_s = min(ANSWER_S, settings.beat_s)
+    limit_s = answer_s(settings)
     place = address(
         app,
         settings,
-        transport_options={"socket_timeout": answer_s, "socket_connect_timeout": answer_s, "max_connections": 100},
+        transport_options={
+            "socket_timeout": limit_s,
+            "socket_connect_timeout": limit_s,
+            "health_check_interval": 0,
+            "max_connections": 100,
+        },
     )
     transport = place.transport
     channel = transport.create_channel(transport)
@@ -53,6 +59,8 @@ def connect(app: Any, settings: ThrottleSettings) -> Operations:
             'brokers: gate="requeue", with the fleet at REDIS_URL)'
         )
         raise RedisRefused(message)
+    if channel.pool.connection_class in FOLLOWED:
+        channel.pool.connection_class = following(channel.pool.connection_class)
     client = redis.Redis(connection_pool=channel.pool)
     client.ping()
     channel.client.connection_pool.disconnect()  # kombu's own, for consuming: nobody will
@@ -100,11 +108,6 @@ def reach(app: Any, settings: ThrottleSettings) -> Operations:
             message = f"no Redis at {where}{patience}: {first_line(failure)}"
             raise RedisUnreachable(message) from None
         time.sleep(PAUSE_S)
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, without the advice that Redis adds in whole paragraphs."""
-    return str(error).partition("\n")[0].partition(". ")[0]
 
 
 def check_version(server: dict[str, Any], where: str) -> None:

@@ -7,8 +7,10 @@ driver's. On a plain channel all is kombu's.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+import redis
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
@@ -16,6 +18,8 @@ from throttle.worker import vocabulary as v
 
 if TYPE_CHECKING:
     from throttle.worker.take import TakingChannel
+
+logger = logging.getLogger(__name__)
 
 
 def take_id(delivery_tag: Any) -> int | None:
@@ -70,7 +74,10 @@ class QoS(kombu_redis.QoS):
     def restore_visible(self, *args: Any, **options: Any) -> None:
         """Do nothing on a taking channel: redelivery follows the life of the member, not time."""
         if self.channel.driver is None:
-            super().restore_visible(*args, **options)
+            try:
+                super().restore_visible(*args, **options)
+            except redis.OutOfMemoryError as error:  # it would keep a worker from connecting, for nothing of weight
+                logger.debug("kombu's look for unacknowledged messages was refused: %s", error)
 
     def restore_unacked(self, client: Any = None) -> None:
         """Only forget on a taking channel: LEAVE, or whoever notices our death, returns what is held."""

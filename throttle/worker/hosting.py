@@ -24,6 +24,8 @@ from celery.worker import state as worker_state
 from kombu.utils.eventio import READ
 
 from throttle.worker import vocabulary as v
+from throttle.worker.broker import RETRY_S, answer_s, is_overdue, refusal
+from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.faults import AWAY, shortened
 
 if TYPE_CHECKING:
@@ -86,7 +88,10 @@ class Hosting(bootsteps.StartStopStep):
         self.driver: Driver = c.app.throttle.driver
         self.critical = frozenset(c.app.throttle.critical_queues)
         self.pipe = Pipe() if c.hub is None else None
+        self.answer_s = answer_s(self.driver.settings)
         self._on_close, c.blueprint.on_close = c.blueprint.on_close, self.on_close
+        self._connect, c.connect = c.connect, self.connect
+        self._connected_s = -RETRY_S
         super().__init__(c, **options)
 
     def tick(self) -> None:
@@ -112,6 +117,7 @@ class Hosting(bootsteps.StartStopStep):
     def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
         """Look at the state of things once in each turn of the hub."""
         hub.on_tick.add(self.tick)
+        hub.on_tick.add(self.give_up_overdue)
 
     def join_poller(self, cycle: Any) -> None:
         """Wake the loop of a worker without hub by our pipe, and look at the state of things in each turn of it."""
@@ -122,10 +128,43 @@ class Hosting(bootsteps.StartStopStep):
         def on_poll_start() -> None:
             pipe.drain()
             self.tick()
+            self.give_up_overdue()
             begin()
 
         cycle.poller.register(pipe.reading, READ)
         cycle.on_poll_start = on_poll_start
+
+    def connect(self) -> Any:
+        """Connect to the broker, once it takes writes, and not in a tight loop.
+
+        A server that was made a replica, cannot save what it holds or refuses us something answers the first thing
+        that Celery declares with an error; Celery would begin from the start at once, again and again.
+        """
+        reason = ""
+        while True:
+            self._pause(self._connected_s + RETRY_S / 2 - time.monotonic())
+            self._connected_s = time.monotonic()
+            with contextlib.suppress(*REDIS_ERRORS):  # it is away: Celery waits for it, and says so
+                found = refusal(self.driver.operations)
+                if found:
+                    if found != reason:
+                        logger.error("headroom: Redis takes no writes (%s): waiting", found)
+                    reason = found
+                    continue
+            return self._connect()
+
+    def _pause(self, pause_s: float) -> None:
+        worker_state.maybe_shutdown()
+        if pause_s > 0:
+            time.sleep(pause_s)
+            worker_state.maybe_shutdown()
+
+    def give_up_overdue(self) -> None:
+        """Drop the connection that waits for a message when its answer is overdue; kombu makes another."""
+        consumer = self.consumer.task_consumer
+        if consumer is not None and is_overdue(consumer.channel, self.answer_s):
+            logger.warning("headroom: the answer of Redis is overdue: its connection is given up")
+            consumer.channel._in_poll.disconnect()
 
     def on_close(self) -> None:
         """The worker ends: stop taking, and let the pool accept what is on its way to a child.

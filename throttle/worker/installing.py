@@ -21,6 +21,7 @@ import click
 from throttle.errors import ConfigurationError
 from throttle.settings import ThrottleSettings, load_settings
 from throttle.worker import internals, retries, signals
+from throttle.worker.broker import BrokerConnection, time_limits
 from throttle.worker.vocabulary import OPTION
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ DEFAULTS_OF_THE_TAKE: dict[str, Any] = {
     "worker_cancel_long_running_tasks_on_connection_loss": False,  # they keep their takes and end in peace
 }
 """The same, where the messages are held by the fleet."""
+DEFAULTS_OF_REDIS: dict[str, Any] = {
+    "broker_channel_error_retry": True,  # one that refuses a command (a replica now, full) is waited for, not died of
+    "broker_connection_max_retries": None,  # ... however long it is away
+}
+"""The same, where the broker is Redis."""
 
 
 @dataclass
@@ -144,11 +150,16 @@ def _configured(sender: Any, **_: Any) -> None:
 def configure(app: Any) -> None:
     """Set what the app leaves at its defaults, and the transport. Runs each time that Celery loads it."""
     made, conf = app.throttle, app.conf
+    on_redis = _url(conf).partition(":")[0] in SCHEMES
     defaults = DEFAULTS | (DEFAULTS_OF_THE_TAKE if made.gate == "take" else {})
+    defaults |= DEFAULTS_OF_REDIS if on_redis else {}
     for name, value in defaults.items():
         if not _chosen(conf, name) and conf[name] != value:
             conf[name] = value
             made.changed.append(name)
+    if on_redis:
+        app.amqp.Connection = BrokerConnection
+        conf.broker_transport_options = {**time_limits(made.settings), **conf.broker_transport_options}
     if made.gate == "take":
         if _url(conf):
             check_address(_url(conf))

@@ -40,6 +40,15 @@ TAKE = (
     Internal("kombu.transport.redis", "Channel._deliver_fanout_message", ("self", "message", "exchange"), "extended"),
     Internal("kombu.transport.redis", "Channel._update_queue_cycle", ("self",), "extended: the queues have changed"),
     Internal("kombu.transport.redis", "Channel._q_for_pri", ("self", "queue", "pri"), "called: key of a queue"),
+    Internal(
+        "kombu.transport.redis",
+        "Channel._queue_bind",
+        ("self", "exchange", "routing_key", "pattern", "queue"),
+        "extended: a full Redis refuses it",
+    ),
+    Internal("kombu.transport.redis", "Channel.maybe_refresh_binding_expiry", ("self",), "extended: likewise"),
+    Internal("kombu.transport.redis", "Channel.connection_class", None, "replaced: gives up a replica"),
+    Internal("kombu.transport.redis", "Channel.connection_class_ssl", None, "replaced: likewise"),
     Internal("kombu.transport.redis", "Channel._flush_brpop_reauth", ("self",), "called when the connection is idle"),
     Internal("kombu.transport.redis", "Channel._in_poll", None, "set: the connection awaits an answer"),
     Internal("kombu.transport.redis", "Channel._brpop_sent_at", None, "set: kombu drops a connection that is overdue"),
@@ -99,6 +108,16 @@ TAKE = (
 
 SHARED = (
     Internal("kombu.transport.redis", "Channel.pool", None, "read: connections with all of the broker's options"),
+    Internal("kombu.transport.redis", "Channel.brpop_timeout", None, "read: how long an answer may take"),
+    Internal(
+        "kombu.connection",
+        "Connection.ensure_connection",
+        ("self", "args", "kwargs"),
+        "extended: even pauses",
+    ),
+    Internal(
+        "celery.worker.consumer.consumer", "Consumer.connect", ("self",), "wrapped: waits for a Redis that takes writes"
+    ),
     Internal("kombu.transport.redis", "MultiChannelPoller.on_poll_start", ("self",), "wrapped on gevent"),
     Internal("kombu.asynchronous.hub", "Hub.call_soon", ("self", "callback", "args"), "called: wakes the loop"),
     Internal("celery.worker.consumer.consumer", "Consumer.Blueprint", None, "state RUN in stop: a lost connection"),

@@ -30,6 +30,7 @@ from throttle.keys import Keys
 from throttle.scripts import Operations, Rule
 from throttle.worker import retries
 from throttle.worker import vocabulary as v
+from throttle.worker.broker import BrokerConnection, SturdyChannel
 from throttle.worker.credit import QoS
 from throttle.worker.faults import AWAY, told
 from throttle.worker.state import Held
@@ -65,7 +66,7 @@ class Worker(Protocol):
         ...
 
 
-class TakingChannel(kombu_redis.Channel):
+class TakingChannel(SturdyChannel):
     """A channel that publishes with PUT and, once a driver is attached, consumes with TAKE."""
 
     QoS = QoS
@@ -139,9 +140,9 @@ class TakingChannel(kombu_redis.Channel):
         self._in_poll = self.client.connection if phase else None
 
     def send(self, *command: Argument) -> None:
-        """Write to the connection that kombu polls."""
+        """Write to the connection that kombu polls. It is not tried first: that would wait, and the beats with it."""
         self._brpop_sent_at = time.monotonic()
-        self.client.connection.send_command(*command)
+        self.client.connection.send_command(*command, check_health=False)
 
     def lanes(self) -> tuple[list[str], list[str]]:
         """Full keys of the critical and the normal queues, each by priority and then in kombu's fair order."""
@@ -298,7 +299,7 @@ TRANSPORTS = {
 kombu_connection.Connection.resolve_aliases.update({path: scheme for scheme, path in TRANSPORTS.items()})
 
 
-class Connection(kombu_connection.Connection):
+class Connection(BrokerConnection):
     """Stays with our transport where kombu goes by the scheme of an address, whatever `broker_transport` says.
 
     It does so for `redis+socket://`, and for each further address of a list when it fails over (all of Sentinel's).

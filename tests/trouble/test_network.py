@@ -1,0 +1,110 @@
+"""The way to Redis is cut, silent, slow or in pieces: each pod works on by itself, and nothing is lost or done twice."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.local.toxics import Bandwidth, Hold, Latency, LimitData, Slicer, Timeout
+from tests.support.waiting import wait_until
+from tests.trouble.fleet import TTL_S, Load
+
+if TYPE_CHECKING:
+    from app.local.toxics import Toxic
+    from tests.trouble.fleet import Fleet
+
+pytestmark = pytest.mark.parametrize("standing", ["valkey"], indirect=True, scope="module")
+"""What befalls the way to a server is the same for each kind of server."""
+
+SILENCE_S = TTL_S + 1.5
+
+
+def everywhere(fleet: Fleet, toxic: Toxic) -> ExitStack:
+    """A toxic on every pod's way to Redis."""
+    stack = ExitStack()
+    for pod in fleet.pods:
+        stack.enter_context(pod.proxy.toxic(toxic))
+    return stack
+
+
+def last(seconds: float) -> None:
+    """Let trouble last, by the clock: how long it does is what the test is about."""
+    until_s = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() >= until_s, seconds + 1, every_s=0.05)
+
+
+def test_cut_again_and_again(fleet: Fleet) -> None:
+    """RST on every connection of every pod, ten times: also while an answer is under way."""
+    with Load(fleet, per_s=40, seconds=0.05):
+        for _ in range(10):
+            done = len(fleet.done())
+            for pod in fleet.pods:
+                pod.proxy.cut()
+            fleet.wait(lambda done=done: len(fleet.done()) > done + 2, "work to go on")
+
+
+def test_cut_in_the_middle_of_an_answer(fleet: Fleet) -> None:
+    """Answers that are never whole: what was taken on the way is asked for again under its number."""
+    with Load(fleet, per_s=40, seconds=0.05):
+        for count in (1500, 2500, 4000):
+            with everywhere(fleet, LimitData(count)):
+                last(0.7)
+            fleet.each_consumes(10.0)
+
+
+@pytest.mark.parametrize("toxic", [Timeout(), Hold()], ids=["half-open", "held"])
+def test_silence_past_the_ttl(fleet: Fleet, toxic: Toxic) -> None:
+    """Every connection is silent, new ones too. Half-open ones stay so for good, held ones say all at its end."""
+    with Load(fleet, per_s=20, seconds=0.05):
+        fleet.wait(lambda: fleet.counts().busy > 0, "work under way")
+        with everywhere(fleet, toxic):
+            last(SILENCE_S)
+        fleet.wait(lambda: fleet.counts().alive == len(fleet.pods), "all pods alive", TTL_S)
+        assert fleet.each_consumes(10.0) < 8.0
+
+
+def test_old_connections_half_open_and_new_ones_good(fleet: Fleet) -> None:
+    """As after the loss of a table of connections on the way: pods find out within the limit on an answer."""
+    with everywhere(fleet, Timeout()):
+        fleet.wait(lambda: all("no beat" in pod.process.read_log()[-3000:] for pod in fleet.pods), "no beats")
+    assert fleet.each_consumes(10.0) < 8.0
+
+
+def test_a_frozen_redis(fleet: Fleet) -> None:
+    with Load(fleet, per_s=20, seconds=0.05):
+        fleet.wait(lambda: fleet.counts().busy > 0, "work under way")
+        fleet.server.process.pause()
+        last(SILENCE_S)
+        fleet.server.process.resume()
+        fleet.wait(lambda: fleet.counts().alive == len(fleet.pods), "all pods alive", TTL_S)
+        assert fleet.each_consumes(10.0) < 8.0
+
+
+@pytest.mark.parametrize(
+    "toxic",
+    [Latency(0.2, jitter_s=0.1), Bandwidth(30_000), Slicer(20, 15, pause_s=0.002)],
+    ids=["latency", "bandwidth", "slices"],
+)
+def test_a_bad_line(fleet: Fleet, toxic: Toxic) -> None:
+    """Work goes on meanwhile, by the rule, and no pod is given up."""
+    with everywhere(fleet, toxic):
+        gone = len(fleet.journal("gone"))
+        tasks = [fleet.send(0.1) for _ in range(12)]
+        fleet.wait_done(tasks, timeout_s=30.0)
+        assert len(fleet.journal("gone")) == gone
+
+
+def test_redis_is_away_for_longer_than_celerys_pauses_grow(fleet: Fleet) -> None:
+    """Nobody listens for 25 seconds. Afterwards pods are back within five, not when a pause of half a minute is over."""
+    for pod in fleet.pods:
+        pod.proxy.refuse()
+    last(25.0)
+    for pod in fleet.pods:
+        pod.proxy.accept()
+    fleet.wait(lambda: fleet.counts().alive == len(fleet.pods), "all pods alive", TTL_S)
+    assert fleet.each_consumes(10.0) < 5.0
