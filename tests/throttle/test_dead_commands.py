@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import throttle
 from app.local.servers import free_port
 from throttle import commands
+from throttle.commands.letters import who
 from throttle.dead import PAGE, DeadLetters
 from throttle.keys import Keys
 from throttle.scripts import Operations, Rule
@@ -255,6 +256,26 @@ def test_a_letter_is_shown_with_all_that_is_known(shop: Shop) -> None:
     (shown,) = json.loads(shop.run("dead", "show", "--json", "id of shop.charge").stdout)
     assert shown["id"] == letter
     assert shown["message"]["headers"]["task"] == "shop.charge"
+
+
+def test_the_story_of_a_letter_is_told(shop: Shop) -> None:
+    shop.app.send_task("shop.charge")
+    failures: list[tuple[Any, str]] = [("head", "crashed"), ("dead", "rejected"), ("dead", "rejected")]
+    for number, (where, why) in enumerate(failures, 1):
+        shop.operations.take(A, number, (), ("celery",))
+        shop.operations.back(A, number, where, deliveries=1, reason=why, text=f"Traceback:\n  line\n{why}: \x1b[1m")
+        if number == 2:
+            assert shop.run("dead", "requeue", "--all").exit_code == 0
+    (letter,) = shop.letters
+    told = shop.run("dead", "show", letter.id).stdout.partition("(--json prints it)\n")[2].splitlines()
+    heads = [line.split("Z  ")[1] for line in told if not line.startswith("    ")]
+    assert heads == ["crashed  a#1", "rejected  a#1", "requeued by hand", "rejected  a#1"]
+    assert told[1:4] == ["      Traceback:", "        line", "      crashed: \\x1b[1m"]
+    assert told[9].strip() == who()
+    (shown,) = json.loads(shop.run("dead", "show", "--json", letter.id).stdout)
+    assert [line["why"] for line in shown["history"]] == ["crashed", "rejected", "requeued by hand", "rejected"]
+    assert shown["history"][0]["text"].startswith("Traceback:\n  line")
+    assert shown["deliveries"] == 3
 
 
 def test_of_several_ids_those_that_are_there_are_shown(shop: Shop) -> None:
