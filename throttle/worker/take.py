@@ -78,11 +78,14 @@ class TakingChannel(SturdyChannel):
     _operations: Operations | None = None
     critical: frozenset[str] = frozenset()
     delivered = False
+    _consumed: tuple[str, ...] = ()
+    """The queues that are consumed, broadcasts aside; kombu counts them anew each time it is asked."""
 
     def take_with(self, driver: Driver, critical: frozenset[str], worker: Worker) -> None:
         """Become a taking channel; `critical` are the names of the queues of the critical lane."""
         self.critical, self.worker = critical, worker
         self._sources: dict[bytes, str] = {}
+        self._keys: dict[str, list[str]] = {}
         self.do_restore = False
         self.driver = driver
 
@@ -133,7 +136,7 @@ class TakingChannel(SturdyChannel):
     @property
     def consumes(self) -> bool:
         """There are queues to take from."""
-        return not self.closed and bool(self.active_queues)
+        return not self.closed and bool(self._consumed)
 
     def under_way(self, phase: str) -> None:
         """Tell kombu's poller whether an answer is awaited."""
@@ -147,13 +150,19 @@ class TakingChannel(SturdyChannel):
     def lanes(self) -> tuple[list[str], list[str]]:
         """Full keys of the critical and the normal queues, each by priority and then in kombu's fair order."""
         lanes: tuple[list[str], list[str]] = ([], [])
-        queues = self._queue_cycle.consume(len(self.active_queues))
-        for priority in self.priority_steps:
+        queues = self._queue_cycle.consume(len(self._consumed))
+        for step in range(len(self.priority_steps)):
             for queue in queues:
-                key = self.global_keyprefix + self._q_for_pri(queue, priority)
-                self._sources[key.encode()] = queue
-                lanes[0 if queue in self.critical else 1].append(key)
+                lanes[0 if queue in self.critical else 1].append(self._keys_of(queue)[step])
         return lanes
+
+    def _keys_of(self, queue: str) -> list[str]:
+        """Full keys of a queue, one for each priority; they do not change while the channel lives."""
+        if queue not in self._keys:
+            keys = [self.global_keyprefix + self._q_for_pri(queue, priority) for priority in self.priority_steps]
+            self._keys[queue] = keys
+            self._sources |= {key.encode(): queue for key in keys}
+        return self._keys[queue]
 
     def take_command(self, operations: Operations, command: v.SendTake) -> tuple[Argument, ...]:
         """TAKE on the queues of this channel."""
@@ -166,7 +175,7 @@ class TakingChannel(SturdyChannel):
         credit = virtual.QoS.can_consume(self.qos)
         if not credit or not self.consumes:
             return False
-        return self.worker.places() or any(queue not in self.critical for queue in self.active_queues)
+        return self.worker.places() or any(queue not in self.critical for queue in self._consumed)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         driver = self.driver
@@ -263,6 +272,7 @@ class TakingChannel(SturdyChannel):
 
     def _update_queue_cycle(self) -> None:
         super()._update_queue_cycle()
+        self._consumed = tuple(self.active_queues)
         if self.driver is not None:
             self.driver.feed(v.Poked())
 
