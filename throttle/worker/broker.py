@@ -13,6 +13,8 @@ made a replica (READONLY)          the worker dies; a producer gets the    `foll
 cannot save, too few replicas      the worker dies                         `refusal`: it waits
 memory is full                     no worker can connect to work off       `SturdyChannel`: what a full Redis need
                                    what fills it                           not be told is not told
+an error closed the channel        its next publication fails with an      `SturdyChannel`: as a lost connection,
+                                   AttributeError                          which kombu makes anew
 =================================  ======================================  ==========================================
 """
 
@@ -105,6 +107,13 @@ class SturdyChannel(kombu_redis.Channel):
     def connection_class_ssl(self) -> type[Any]:
         """Of connections with TLS."""
         return following(super().connection_class_ssl)
+
+    def basic_publish(self, *args: Any, **options: Any) -> Any:
+        """Publish. kombu may try to on a channel that it has closed after an error."""
+        if self.closed:
+            message = "the channel is closed"
+            raise redis.ConnectionError(message)
+        return super().basic_publish(*args, **options)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         """Bind. A full Redis that refuses it must not keep a pod from coming (back) to work off what fills it.
