@@ -110,7 +110,7 @@ def install(
         retry_lane: "critical": a task that asks to be retried (`Task.retry`, `autoretry_for`) goes to the first
             critical queue, unless the call names another queue. "normal": to the queue that it came from, as in plain
             Celery; for where failures come in floods, or not every pod can run every task. A task may say otherwise
-            for itself, `@app.task(retry_lane="normal")`. With the other gate retries always go where they came from.
+            for itself, `@app.task(retry_lane="normal")`.
         gate: where the rule is applied. "take": in the step that takes the message. "requeue": before a task is handed
             to the pool, from where a denied message goes back to the head of its queue; for other brokers (the fleet
             is then at `REDIS_URL`) and other versions of kombu, with less promised. None: the take, and where this

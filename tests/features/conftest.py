@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.features.fleet import Fleet, Setup, Stage
-from tests.features.table import Stages
+from tests.features.table import GATES, Stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,17 +25,21 @@ SETUPS = {
         protocol=2,
     ),
 }
-"""The standing fleets: one as it comes, one with all that may be set otherwise about the way to Redis."""
+"""The standing fleets, at each gate: one as it comes, one with all that may be set otherwise about the way to Redis."""
 
 
 @pytest.fixture(scope="session")
 def stages(guard: Guard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
     """Where scenarios are played."""
     folder, number = tmp_path_factory.mktemp("features"), itertools.count()
-    standing = {name: Stage(guard, folder / name, setup) for name, setup in SETUPS.items()}
+    standing = {
+        (name, gate): Stage(guard, folder / f"{name}-{gate}", setup.at(gate))
+        for name, setup in SETUPS.items()
+        for gate in GATES
+    }
 
-    def own(pool: str, setup: Setup | None) -> Fleet:
-        return Fleet(guard, folder / f"own-{next(number)}", pool, setup or Setup())
+    def own(pool: str, gate: str) -> Fleet:
+        return Fleet(guard, folder / f"own-{next(number)}", pool, Setup().at(gate))
 
     yield Stages(standing, own)
     for stage in standing.values():

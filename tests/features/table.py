@@ -1,11 +1,11 @@
 # pyright: basic
-"""The table of features in docs/features.md: each row a test of this folder, each cell a pool that it is played on.
+"""The tables of features in docs/features.md: each row a test of this folder, each cell a pool that it is played on.
 
 `@feature` makes a test of a scenario and notes its row. A pool on which Celery itself cannot do it is named with the
 reason, and the reason with a look at Celery that proves it: where a later Celery can, the proof fails, and the row is
-due for a change.
+due for a change. There is a table for each gate; what the gate before the pool does not promise is named as well.
 
-`python -m tests.features.table` writes the table anew; a test compares it.
+`python -m tests.features.table` writes the tables anew; a test compares them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery.concurrency import get_implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tests.features.fleet import Fleet, Setup, Stage
+    from tests.features.fleet import Fleet, Stage
 
 POOLS = ("prefork", "threads", "gevent", "solo")
+GATES = ("take", "requeue")
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "features.md"
-BEGIN, END = "<!-- features: begin (python -m tests.features.table) -->", "<!-- features: end -->"
+BEGIN, END = "<!-- features at {}: begin (python -m tests.features.table) -->", "<!-- features at {}: end -->"
 
 
 class Cannot(NamedTuple):
@@ -48,32 +49,41 @@ class Feature:
     module: str
     test: str
     cannot: Mapping[str, Cannot] = field(default_factory=dict[str, Cannot])
+    otherwise: str = ""
+    """What the gate before the pool does instead; the feature is not played there then."""
 
-    @property
-    def pools(self) -> tuple[str, ...]:
-        """Those that it is tested on."""
+    def pools(self, gate: str) -> tuple[str, ...]:
+        """Those that it is tested on, at a gate."""
+        if gate == "requeue" and self.otherwise:
+            return ()
         return tuple(pool for pool in POOLS if pool not in self.cannot)
+
+    def reason(self, gate: str, pool: str) -> str:
+        """Why it is not tested there; '' where it is."""
+        if gate == "requeue" and self.otherwise:
+            return self.otherwise
+        return self.cannot[pool].reason if pool in self.cannot else ""
 
 
 FEATURES: dict[tuple[str, str], Feature] = {}
 
 
 def feature(
-    group: str, title: str, *, on: str = "plain", cannot: Mapping[str, Cannot] | None = None
+    group: str, title: str, *, on: str = "plain", cannot: Mapping[str, Cannot] | None = None, otherwise: str = ""
 ) -> Callable[[Callable[[Fleet, str], None]], Callable[..., None]]:
-    """Make a test of a scenario: it is played on every pool that can, side by side.
+    """Make a test of a scenario: it is played at both gates on every pool that can, side by side.
 
     `on` names the fleet it is played on: "plain" or "wide", which stand for the whole run, or "own", a fleet without
-    pods.
+    pods. `otherwise` is what the gate before the pool does instead, where it has no such feature.
     """
 
     def make(scenario: Callable[[Fleet, str], None]) -> Callable[..., None]:
         module = scenario.__module__.rpartition(".")[2]
-        row = Feature(title, group, module, scenario.__name__, cannot or {})
+        row = Feature(title, group, module, scenario.__name__, cannot or {}, otherwise)
         FEATURES[module, scenario.__name__] = row
 
         def test(stages: Stages) -> None:
-            stages.play(scenario, row.pools, on)
+            stages.play(scenario, [(gate, pool) for gate in GATES for pool in row.pools(gate)], on)
 
         test.__name__, test.__doc__, test.__module__ = scenario.__name__, scenario.__doc__, scenario.__module__
         return test
@@ -84,28 +94,31 @@ def feature(
 class Stages:
     """Where scenarios are played."""
 
-    def __init__(self, standing: Mapping[str, Stage], own: Callable[[str, Setup | None], Fleet]) -> None:
-        """Fleets that stand, by name, and a function that makes one without pods for a pool."""
+    def __init__(self, standing: Mapping[tuple[str, str], Stage], own: Callable[[str, str], Fleet]) -> None:
+        """Fleets that stand, by name and gate, and a function that makes one without pods for a pool and a gate."""
         self._standing, self._own = standing, own
 
-    def play(self, scenario: Callable[[Fleet, str], None], pools: tuple[str, ...], on: str) -> None:
-        """Play it, and fail with every pool's failure."""
-        with ThreadPoolExecutor(len(pools)) as threads:
-            played = {pool: threads.submit(self._play, scenario, pool, on) for pool in pools}
-        failed = {pool: error for pool, future in played.items() if (error := future.exception()) is not None}
-        for pool, error in failed.items():
-            error.add_note(f"on the pool {pool}")
+    def play(self, scenario: Callable[[Fleet, str], None], places: Sequence[tuple[str, str]], on: str) -> None:
+        """Play it at these gates and on these pools, and fail with every failure."""
+        with ThreadPoolExecutor(len(places)) as threads:
+            played = {place: threads.submit(self._play, scenario, place, on) for place in places}
+        failed = {place: error for place, future in played.items() if (error := future.exception()) is not None}
+        for (gate, pool), error in failed.items():
+            error.add_note(f"at the gate {gate}, on the pool {pool}")
         if failed:
-            raise ExceptionGroup(", ".join(failed), [e for e in failed.values() if isinstance(e, Exception)])
+            names = ", ".join(f"{pool} ({gate})" for gate, pool in failed)
+            raise ExceptionGroup(names, [e for e in failed.values() if isinstance(e, Exception)])
 
-    def _play(self, scenario: Callable[[Fleet, str], None], pool: str, on: str) -> None:
-        fleet = self._standing[on].fleet(pool) if on in self._standing else self._own(pool, None)
+    def _play(self, scenario: Callable[[Fleet, str], None], place: tuple[str, str], on: str) -> None:
+        gate, pool = place
+        stands = on != "own"
+        fleet = self._standing[on, gate].fleet(pool) if stands else self._own(pool, gate)
         try:
             fleet.begin()
             scenario(fleet, pool)
             fleet.settle()
         finally:
-            if on not in self._standing:
+            if not stands:
                 fleet.end()
 
 
@@ -116,15 +129,16 @@ def collect() -> list[Feature]:
     return sorted(FEATURES.values(), key=lambda row: row.module)
 
 
-def table() -> str:
-    """The table in Markdown, with the reasons below it."""
+def table(gate: str) -> str:
+    """The table of a gate in Markdown, with the reasons below it."""
     rows = collect()
-    reasons = list(dict.fromkeys(cannot.reason for row in rows for cannot in row.cannot.values()))
+    reasons = list(dict.fromkeys(reason for row in rows for pool in POOLS if (reason := row.reason(gate, pool))))
     lines = [f"| feature | {' | '.join(POOLS)} | test |", f"|---|{':-:|' * len(POOLS)}---|"]
     for group in dict.fromkeys(row.group for row in rows):
         lines.append(f"| **{group}** |{' |' * (len(POOLS) + 1)}")
         for row in (row for row in rows if row.group == group):
-            cells = [f"({reasons.index(row.cannot[p].reason) + 1})" if p in row.cannot else "✓" for p in POOLS]
+            found = [row.reason(gate, pool) for pool in POOLS]
+            cells = [f"({reasons.index(reason) + 1})" if reason else "✓" for reason in found]
             lines.append(f"| {row.title} | {' | '.join(cells)} | `{row.module}::{row.test}` |")
     return "\n".join([*lines, "", *(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))])
 
@@ -139,16 +153,19 @@ def mentions(pool: Any, words: str) -> bool:
     return words in inspect.getsource(sys.modules[pool.__module__])
 
 
-def on_page(text: str) -> str:
-    """What stands on the page between the marks."""
-    return text.partition(BEGIN)[2].partition(END)[0].strip()
+def on_page(gate: str, text: str) -> str:
+    """What stands on the page between the marks of a gate."""
+    return text.partition(BEGIN.format(gate))[2].partition(END.format(gate))[0].strip()
 
 
 def write() -> None:
-    """Put the table on the page."""
+    """Put the tables on the page."""
     text = PAGE.read_text(encoding="utf-8")
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}", encoding="utf-8")
+    for gate in GATES:
+        begin, end = BEGIN.format(gate), END.format(gate)
+        before, after = text.partition(begin)[0], text.partition(end)[2]
+        text = f"{before}{begin}\n\n{table(gate)}\n\n{end}{after}"
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.features.fleet import Fleet
 
 GROUP = "The end of a task"
+DROPPED = "Here what is refused, or cannot be handled, is dropped, as in plain Celery: there are no dead letters."
 
 
 @feature(GROUP, "a result")
@@ -47,10 +48,10 @@ def test_reject_and_requeue(fleet: Fleet, pool: str) -> None:
     assert fleet.result(task) == "the second time"
     assert fleet.result(after) == 1
     assert fleet.started(task) == 2
-    assert [entry["where"] for entry in fleet.journal("back")] == ["tail"]
+    assert [entry["where"] for entry in fleet.journal("back")] == (["tail"] if fleet.gate == "take" else [])
 
 
-@feature(GROUP, "`Reject(requeue=False)`: to the dead letters")
+@feature(GROUP, "`Reject(requeue=False)`: to the dead letters", otherwise=DROPPED)
 def test_reject(fleet: Fleet, pool: str) -> None:
     task = fleet.send("rejecting", False)  # noqa: FBT003 - a message's argument
     fleet.wait(fleet.dead, "a dead letter")
@@ -60,21 +61,24 @@ def test_reject(fleet: Fleet, pool: str) -> None:
 @feature(GROUP, "`acks_late=False`: the slot is kept until the end all the same")
 def test_early_acknowledgement(fleet: Fleet, pool: str) -> None:
     task = fleet.send("early", "early:go")
-    fleet.wait(lambda: fleet.journal("empty"), "the early acknowledgement")
     fleet.wait(lambda: fleet.started(task), "its start")
+    if fleet.gate == "take":
+        fleet.wait(lambda: fleet.journal("empty"), "the early acknowledgement")
+    elif pool != "solo":  # there Celery sends it when the task has ended: its loop stands still until then
+        fleet.wait(lambda: fleet.unacknowledged() == 0, "the early acknowledgement")
     assert fleet.operations.counts().busy == 1
     fleet.open("early:go")
     fleet.wait_done(task)
 
 
-@feature(GROUP, "a task that nobody knows: to the dead letters")
+@feature(GROUP, "a task that nobody knows: to the dead letters", otherwise=DROPPED)
 def test_unknown_task(fleet: Fleet, pool: str) -> None:
     fleet.send("no_such_task")
     fleet.wait(fleet.dead, "a dead letter")
     assert fleet.dead() == ["unknown task no_such_task"]
 
 
-@feature(GROUP, "a message that nobody can read: to the dead letters")
+@feature(GROUP, "a message that nobody can read: to the dead letters", otherwise=DROPPED)
 def test_undecodable_message(fleet: Fleet, pool: str) -> None:
     whole = {
         "body": "bm8ganNvbg==",  # "no json"

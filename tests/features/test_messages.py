@@ -40,8 +40,9 @@ def test_priorities(fleet: Fleet, pool: str) -> None:
     sent = {(priority, n): fleet.send("add", n, priority=priority) for priority in (9, 3, 6, 0) for n in range(3)}
     fleet.open("priorities:go")
     fleet.wait_done(*sent.values())
-    taken = [entry["key"].partition("\x06\x16")[2] or "0" for entry in fleet.journal("take")][count:]
-    assert taken == ["0"] * 3 + ["3"] * 3 + ["6"] * 3 + ["9"] * 3
+    takes = {run["task"]: run["take"] for run in fleet.runs("start", *sent.values())}
+    taken = [priority for priority, _ in sorted(sent, key=lambda key: takes[sent[key]])]
+    assert taken == [0] * 3 + [3] * 3 + [6] * 3 + [9] * 3
     if pool == "solo":
         assert [run["task"] for run in fleet.runs("start", *sent.values())] == [sent[key] for key in sorted(sent)]
 
@@ -50,7 +51,8 @@ def test_priorities(fleet: Fleet, pool: str) -> None:
 def test_queue_that_expires(fleet: Fleet, pool: str) -> None:
     tasks = [fleet.send("add", n, queue="passing") for n in range(3)]
     fleet.wait_done(*tasks)
-    assert [entry["key"] for entry in fleet.journal("take")] == ["passing"] * 3
+    assert [run["queue"] for run in fleet.runs("start", *tasks)] == ["passing"] * 3
+    assert len(fleet.journal("take")) == 3
 
 
 @feature(QUEUES, "batches (`Producer.batch`)")
@@ -67,7 +69,8 @@ def test_batch(fleet: Fleet, pool: str) -> None:
 @feature(QUEUES, "broadcast: to every pod, without a take and without a slot", on="own")
 def test_broadcast(fleet: Fleet, pool: str) -> None:
     fleet.start("one", "two")
-    fleet.wait(lambda: fleet.operations.counts().waiters == 2, "both at rest")
+    if fleet.gate == "take":
+        fleet.wait(lambda: fleet.operations.counts().waiters == 2, "both at rest")
     assert "ok" in fleet.control("ping")  # ... and a turn later: they have subscribed
     exchange = Exchange("everyone", type="fanout")  # plain Celery's producer does not declare it either
     task = fleet.send("add", 1, queue="everyone", declare=[exchange])
@@ -103,4 +106,4 @@ def test_prefix(fleet: Fleet, pool: str) -> None:
     names = [key.decode() for key in keys]
     ours = [name for name in names if "headroom" in name or "_kombu" in name]
     assert [name for name in ours if not name.startswith("features:")] == []
-    assert [entry["key"] for entry in fleet.journal("take")] == ["features:celery"]
+    assert [entry["key"] for entry in fleet.journal("take")] == ["features:celery" if fleet.gate == "take" else ""]

@@ -128,6 +128,7 @@ def test_inspect(fleet: Fleet, pool: str) -> None:
     assert names >= {"celery", "passing", "critical"}
     shown = fleet.control("stats")["throttle"]
     assert (shown["fleet"], shown["membership"], shown["holds"]) == ("default", "living", 0)
+    assert shown.get("gate", "take") == fleet.gate
     assert shown["member"].startswith("one#")
 
 

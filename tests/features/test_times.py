@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tests.features.fleet import Fleet
 
 GROUP = "Time"
+IN_ITS_POD = (
+    "Here what is to run later waits in the pod that fetched it, as in plain Celery, without a slot until it is due."
+)
 EARLY_S = 0.05
 """What clocks on one machine, read in different processes, may differ by."""
 
@@ -66,7 +69,7 @@ def test_near_eta(fleet: Fleet, pool: str) -> None:
     assert fleet.journal("back") == []
 
 
-@feature(GROUP, "`countdown`, `eta`: far (parked in Redis, without a slot)")
+@feature(GROUP, "`countdown`, `eta`: far (parked in Redis, without a slot)", otherwise=IN_ITS_POD)
 def test_far_eta(fleet: Fleet, pool: str) -> None:
     sent_s = time.time()
     task = fleet.send("add", 1, countdown=2.0)
@@ -77,7 +80,7 @@ def test_far_eta(fleet: Fleet, pool: str) -> None:
     assert [entry["where"] for entry in fleet.journal("back")] == ["park"]
 
 
-@feature(GROUP, "a far `eta` survives the pod that took it", on="own")
+@feature(GROUP, "a far `eta` survives the pod that took it", on="own", otherwise=IN_ITS_POD)
 def test_far_eta_survives_its_pod(fleet: Fleet, pool: str) -> None:
     (first,) = fleet.start("one")
     sent_s = time.time()
@@ -106,7 +109,7 @@ def test_expires_in_the_queue(fleet: Fleet, pool: str) -> None:
     assert fleet.started(task) == 0
 
 
-@feature(GROUP, "`expires`: while parked")
+@feature(GROUP, "`expires`: while parked", otherwise=IN_ITS_POD)
 def test_expires_while_parked(fleet: Fleet, pool: str) -> None:
     task = fleet.send("add", 1, countdown=1.5, expires=0.7)
     fleet.wait(lambda: fleet.parked() == 1, "the message parked")
@@ -125,7 +128,7 @@ def test_revoke_waiting(fleet: Fleet, pool: str) -> None:
     assert (fleet.state(task), fleet.started(task)) == ("REVOKED", 0)
 
 
-@feature(GROUP, "`revoke`: parked")
+@feature(GROUP, "`revoke`: parked", otherwise=IN_ITS_POD)
 def test_revoke_parked(fleet: Fleet, pool: str) -> None:
     task = fleet.send("add", 1, countdown=2.0)
     fleet.wait(lambda: fleet.parked() == 1, "the message parked")

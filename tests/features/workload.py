@@ -19,7 +19,7 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.signals import task_postrun, task_prerun
 from google.protobuf.struct_pb2 import Struct
 from kombu.common import Broadcast
-from kombu.entity import Queue
+from kombu.entity import Exchange, Queue
 from kombu.serialization import register
 
 import throttle
@@ -64,6 +64,7 @@ def make(broker: str, server: str, *, config: dict[str, Any], install: dict[str,
         task_queues=[
             Queue("celery"),
             Queue("passing", queue_arguments={"x-expires": 60000}),
+            Queue("letters", Exchange("letters", type="topic"), routing_key="letters.#"),
             Broadcast("everyone"),
         ],
         task_default_queue="celery",
@@ -85,7 +86,8 @@ def client_of(request_app: Any) -> redis.Redis:
 
 
 def _record(what: str, task: Any, state: str = "") -> None:
-    request, properties = task.request, task.request.properties or {}
+    request = task.request
+    mark = (request.properties or {}).get("headroom", {})
     record = {
         "what": what,
         "state": state,
@@ -94,7 +96,8 @@ def _record(what: str, task: Any, state: str = "") -> None:
         "pod": str(request.hostname).partition("@")[0],
         "pid": os.getpid(),
         "at": time.time(),
-        "take": properties.get("headroom", {}).get("take"),
+        "take": mark.get("take", mark.get("permit")),
+        "queue": (request.delivery_info or {}).get("routing_key"),
         "redelivered": bool((request.delivery_info or {}).get("redelivered")),
     }
     with client_of(task.app) as client:

@@ -9,6 +9,7 @@ from typing import Any
 import celery
 import kombu
 import pytest
+from celery.app import amqp as celery_amqp
 from celery.worker import loops, strategy
 from celery.worker import request as celery_request
 from celery.worker.consumer import consumer as celery_consumer
@@ -95,6 +96,13 @@ def test_the_requeue_gate_may_choose_the_queues_of_each_fetch_and_end_one_as_if_
     reads = source(kombu_redis.Channel._brpop_read)
     assert reads.index("self._queue_cycle.rotate(dest)") < reads.index("self.connection._deliver(")
     assert "else: raise Empty() finally: self._in_poll = None" in reads
+
+
+def test_a_worker_may_choose_where_its_app_publishes_a_retry() -> None:
+    assert "amqp.send_task_message(P, name, message, **options)" in source(celery.Celery.send_task)
+    assert celery_amqp.task_message._fields == ("headers", "properties", "body", "sent_event")
+    sends = source(celery_amqp.AMQP._create_task_sender)
+    assert "(not exchange or not routing_key) and exchange_type == 'direct': exchange, routing_key = '', qname" in sends
 
 
 def test_the_channel_waits_for_the_answer_under_way_when_it_closes() -> None:

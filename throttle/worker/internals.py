@@ -135,6 +135,7 @@ SHARED = (
     ),
     Internal("celery.worker.request", "Request.on_timeout", ("self", "soft", "timeout"), "wrapped: a crash"),
     Internal("celery.worker.request", "Request._apply_result", None, "read: the pool has it"),
+    Internal("celery.app.amqp", "AMQP.send_task_message", None, "wrapped in a worker: where retries go"),
 )
 """Of both gates."""
 

@@ -12,8 +12,15 @@ it came from, and may use the pods that are kept free. Three things follow, for 
 * a task may say otherwise for itself, `@app.task(retry_lane="normal")`, and `Task.retry(queue=...)` with another queue
   than the one that it came from is obeyed, whatever the lane.
 
-`request.delivery_info` names the queue that the task came from at first, also while it is retried in the critical one.
-Published by other means, in a batch, or in Celery's first protocol, a message stays where it was sent.
+Where it is decided: at the take, as kombu hands a message to our channel, so that the message still tells the queue
+that the task came from at first, also while it is retried in the critical one. At the other gate the channel is kombu's
+own or another broker's: there a worker's app chooses the queue as it publishes (`publish`), and the message tells where
+it is. Published by other means, in a batch (at the take), or in Celery's first protocol, a message stays where it was
+sent.
+
+A trap on the way: a retry of what came by a topic exchange names that exchange and no queue. Celery declares the
+default queue for it, kombu does not know that the exchange is one of topics, finds nobody who is bound to exactly this
+key, and the message is gone. So what is bound to the exchange is declared with it, at both gates.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ from celery import current_task
 
 LANES = ("critical", "normal")
 ROUTE = ("exchange", "routing_key")
+ROUTING = (*ROUTE, "exchange_type", "declare")
 
 
 def is_for_the_critical_lane(message: dict[str, Any], lane: str) -> bool:
@@ -31,13 +39,54 @@ def is_for_the_critical_lane(message: dict[str, Any], lane: str) -> bool:
 
     `lane` is that of tasks that do not say themselves.
     """
-    headers = message.get("headers") or {}
+    goes = message["properties"]["delivery_info"]
+    return _is_retry(message.get("headers") or {}, goes) and _lane(lane) == "critical"
+
+
+def publish(app: Any, lane: str, *, to: str = "") -> None:
+    """Have an app publish the retries of its tasks so that they arrive; for a worker's process and its children.
+
+    With `to`, the name of a queue of the app, those that are for the critical lane go there.
+    """
+    amqp = app.amqp
+    send = amqp.send_task_message
+
+    def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
+        goes = _route(options)
+        if _is_retry({**message.headers, **(options.get("headers") or {})}, goes):
+            if to and _lane(lane) == "critical":
+                options = {name: value for name, value in options.items() if name not in ROUTING}
+                options["queue"] = amqp.queues[to]
+            elif goes["exchange"] and options.get("declare") is None:
+                bound = [queue for queue in amqp.queues.values() if queue.exchange.name == goes["exchange"]]
+                options["declare"] = bound or None
+        return send(producer, name, message, **options)
+
+    amqp.send_task_message = send_task_message
+
+
+def _lane(lane: str) -> str:
+    """The lane of the running task's retries."""
+    return getattr(current_task, "retry_lane", lane)
+
+
+def _is_retry(headers: dict[str, Any], goes: dict[str, str]) -> bool:
+    """Whether this is the retry of the running task, on its way to where that came from."""
     if not headers.get("retries") or not current_task:  # a proxy: false where no task runs
-        return False
-    if getattr(current_task, "retry_lane", lane) != "critical":
         return False
     request: Any = current_task.request
     if headers.get("id") != request.id or headers["retries"] <= (request.retries or 0):
         return False
-    came, goes = request.delivery_info or {}, message["properties"]["delivery_info"]
+    came = request.delivery_info or {}
     return all((came.get(name) or "") == (goes.get(name) or "") for name in ROUTE)
+
+
+def _route(options: dict[str, Any]) -> dict[str, str]:
+    """Where Celery sends a message with these options: to an exchange, or to a queue by its name."""
+    queue, exchange, key = options.get("queue"), options.get("exchange"), options.get("routing_key")
+    if exchange and key:
+        return {"exchange": getattr(exchange, "name", exchange), "routing_key": key}
+    bound = getattr(queue, "exchange", None)
+    if bound is None or bound.type == "direct":
+        return {"exchange": "", "routing_key": getattr(queue, "name", queue) or ""}
+    return {"exchange": bound.name, "routing_key": key or getattr(queue, "routing_key", "")}

@@ -26,7 +26,7 @@ from celery import signals
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import installing, ownership
+from throttle.worker import installing, ownership, retries
 from throttle.worker.connecting import reach
 from throttle.worker.driver import Driver, clash_line
 from throttle.worker.requeue_driver import GateDriver
@@ -62,6 +62,8 @@ def worker_init(sender: Any, **_: Any) -> None:
     made.driver = driver
     driver.start()
     consume_critical(sender.app, made.critical_queues)
+    critical = made.critical_queues[0] if made.critical_queues and made.gate == "requeue" else ""
+    retries.publish(sender.app, made.retry_lane, to=critical)
 
 
 def join(driver: Driver) -> None:
