@@ -25,7 +25,7 @@ def role(server: Server) -> str:
     """What a server takes itself for: master or slave; nothing while a Sentinel cuts its connections."""
     with server.client() as client:
         try:
-            return str(cast("dict[str, Any]", client.info("replication"))["role"])
+            return str(client.info("replication")["role"])
         except redis.ConnectionError:
             return ""
 
@@ -38,7 +38,8 @@ class Watched:
         self.servers = [Server(guard, kind, options=options) for _ in range(2)]
         self.sentinels: list[Process] = []
         self.ports: list[int] = []
-        self._guard, self._kind = guard, kind
+        self._guard = guard
+        self._kind: Kind = kind
 
     @property
     def url(self) -> str:
@@ -83,7 +84,7 @@ class Watched:
     def lag(self) -> int:
         """Bytes that the replica has not got yet, as the master sees it; -1 while it has none."""
         with self.master().client() as client:
-            found = cast("dict[str, Any]", client.info("replication"))
+            found = client.info("replication")
         if not found.get("connected_slaves") or found["slave0"]["state"] != "online":
             return -1
         return int(found["master_repl_offset"]) - int(found["slave0"]["offset"])
@@ -143,7 +144,7 @@ class Watched:
     def _ask(port: int, *command: str) -> Any:
         """Ask one Sentinel; the answer as it came, which redis-py would make something else of."""
         with redis.Redis(port=port, protocol=2, decode_responses=True) as client:
-            connection = client.connection_pool.get_connection()
+            connection = cast("Any", client.connection_pool.get_connection())
             try:
                 connection.send_command(*command)
                 return connection.read_response()

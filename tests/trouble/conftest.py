@@ -1,7 +1,5 @@
 """Fixtures: one fleet of a pod on each pool for all tests of a file, well again after each of them."""
 
-# pyright: basic
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from celery import Celery
 
@@ -121,15 +121,11 @@ class Fleet:
         if ready:
             wait_ready(pod.process for pod in started)
 
-    def _process(
-        self, name: str, pool: str, proxy: Proxy, concurrency: int, settings: Mapping[str, str]
-    ) -> Process:
+    def _process(self, name: str, pool: str, proxy: Proxy, concurrency: int, settings: Mapping[str, str]) -> Process:
         placement = Placement(
             self.url or f"redis://127.0.0.1:{proxy.port}/0", self.folder, {**self.settings, **settings}, app=APP
         )
-        return start_pod(
-            self.guard, placement, name, pool=pool, concurrency=concurrency, include=[recorder.__name__]
-        )
+        return start_pod(self.guard, placement, name, pool=pool, concurrency=concurrency, include=[recorder.__name__])
 
     def end(self) -> None:
         """Kill the pods and close their proxies."""
@@ -305,11 +301,13 @@ class Load:
                 self.failure = error
                 return
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
+        """Begin to send."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Stop sending. Raises what no producer should have raised."""
         self._over.set()
         self._thread.join()
         if self.failure is not None:

@@ -1,6 +1,4 @@
-"""The way to Redis is cut, silent, slow or in pieces: each pod works on by itself, and nothing is lost or done twice."""
-
-# pyright: basic
+"""The way to Redis is cut, silent, slow or in pieces: each pod works on by itself; nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -100,7 +98,7 @@ def test_a_bad_line(fleet: Fleet, toxic: Toxic) -> None:
 
 
 def test_redis_is_away_for_longer_than_celerys_pauses_grow(fleet: Fleet) -> None:
-    """Nobody listens for 25 seconds. Afterwards pods are back within five, not when a pause of half a minute is over."""
+    """Nobody listens for 25 seconds. Afterwards pods are back within five, not after a pause of half a minute."""
     for pod in fleet.pods:
         pod.proxy.refuse()
     last(25.0)

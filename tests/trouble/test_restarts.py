@@ -1,7 +1,5 @@
 """Redis ends, starts again, is not ready yet, forgets its scripts or all its data: each pod works on by itself."""
 
-# pyright: basic
-
 from __future__ import annotations
 
 import shutil

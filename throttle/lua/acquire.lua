@@ -4,6 +4,7 @@
 -- ARGV[6] permit id      the next number of the process' counter; the same id again is the same permit
 -- ARGV[7] critical       1: the critical lane
 -- RETURNS 1 | 0 | -1     admitted | denied, or this number was released before | LOST
+even_when_full()
 if not living(m) then return -1 end
 if call('HEXISTS', held(m), ARGV[6]) == 1 then return 1 end
 local others, cap = busy(m), capacity()
