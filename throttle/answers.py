@@ -18,7 +18,7 @@ class Take(NamedTuple):
     seq: int
     """Number of the take in the whole fleet; it rises, so it serves as a fence while Redis keeps its data."""
     deliveries: int
-    """How often the message was delivered before; 0 at first."""
+    """How many deliveries of the message ended badly before, since a person requeued it if anybody did; 0 at first."""
     source: bytes
     """Full Redis key of the list that it came from and goes back to."""
     raw: bytes

@@ -73,6 +73,11 @@ class Model:
         self.counted.pop((source, raw), None)
         self.forgiven.pop((source, raw), None)
 
+    def told(self, entry: Entry) -> Entry:
+        """What its holder hears of an entry: the deliveries that count."""
+        seq, deliveries, source, raw = entry
+        return seq, deliveries - self.forgiven.get((source, raw), 0), source, raw
+
     def requeue(self, index: int) -> None:
         source, raw, deliveries = self.dead.pop(index)
         self.counted[source, raw] = self.forgiven[source, raw] = max(deliveries, 1)
@@ -172,7 +177,7 @@ class Model:
         self.due()
         again = member.held.get(number)
         if again:
-            return again
+            return self.told(again)
         if number <= member.made:
             return "stale"
         admitted = self.busy(name) < self.capacity()
@@ -183,7 +188,7 @@ class Model:
                 entry = (self.seq, self.counted.get((queue, raw), 0), queue, raw)
                 member.held[number] = entry
                 member.kept_until_ms, member.made = 0, number
-                return entry
+                return self.told(entry)
         member.kept_until_ms = 0
         return "empty" if admitted else "denied"
 

@@ -13,7 +13,7 @@ import redis
 from tests.throttle.lab import BEAT_MS, Lab
 from throttle.dead import NOT_THERE, PAGE, DeadLetters, Failure, Letter, Outcome
 from throttle.keys import Keys
-from throttle.scripts import Operations, Rule
+from throttle.scripts import Operations, Rule, Take
 
 A, B = "a#1", "b#1"
 LIMIT = 3
@@ -188,7 +188,14 @@ def requeued_starts_anew(lab: Lab) -> None:
         assert len(letter.history) == (LIMIT if round_ == 1 else LIMIT + 1), "bounded"
         assert letter.history[-1].why == "crashed"
         assert DeadLetters(lab.ops).requeue([letter.id], by="ann@desk") == moved(letter.id)
-        fail(lab, LIMIT - 1)
+        for before in range(LIMIT - 1):
+            number = lab.ids[A] + 1
+            for _ in range(2):  # asked again, it is told the same
+                answer = lab.ops.take(A, number, (), ("q",))
+                assert isinstance(answer, Take)
+                assert (answer.raw, answer.deliveries) == (b"m", before), "as a new one"
+            lab.ids[A] = number
+            assert lab.ops.back(A, number, "head", deliveries=1, reason="crashed")
         assert list(DeadLetters(lab.ops)) == []
         fail(lab, 1)
     (letter,) = DeadLetters(lab.ops)
@@ -223,7 +230,9 @@ CLOSED: dict[Scenario, dict[str, dict[str, str]]] = {
     },
     requeued_starts_anew: {
         "nothing forgiven": {"ARGV[7]}), n)": "ARGV[7]}))"},
-        "everything forgiven": {"n - (tonumber(forgiven) or 0) >= limit": "not forgiven and n >= limit"},
+        "everything forgiven": {"counting(source, raw, n) >= limit": "counting(source, raw, n) == n and n >= limit"},
+        "told of what is forgiven": {"n = counting(source, raw, n)\n": ""},
+        "told of it when asked again": {"seq, counting(source, raw, n), source": "seq, n, source"},
         "its story lost": {"tell(letter.history,": "tell(nil,"},
         "without end": {"while #lines > math.min(limit + 1, LINES)": "while false"},
     },

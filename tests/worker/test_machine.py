@@ -83,20 +83,20 @@ def test_nobody_else_takes(state: State) -> None:
     assert step(state, v.Polled(places=True)) == (state, ())
 
 
-def test_nothing_is_taken_beside_a_message_that_has_ended_twice_with_its_pod() -> None:
-    wary = LIVING._replace(alone_from=2)
-    alone = holding(wary, take=take(deliveries=2), stage="running")
+def test_nothing_is_taken_beside_a_message_that_has_few_deliveries_left() -> None:
+    wary = LIVING._replace(alone_from=3)
+    alone = holding(wary, take=take(deliveries=3), stage="running")
     assert step(alone, v.Polled(places=True)) == (alone, ())
     for state in (
-        holding(wary, take=take(deliveries=1), stage="running"),
-        holding(wary, take=take(deliveries=2), stage="ending", end=End("ack")),
+        holding(wary, take=take(deliveries=2), stage="running"),
+        holding(wary, take=take(deliveries=3), stage="ending", end=End("ack")),
         holding(take=take(deliveries=9), stage="running"),
     ):
         only(v.SendTake, step(state, v.Polled(places=True))[1])
 
 
-def test_what_is_judged_alone_leaves_one_more_delivery() -> None:
-    assert [alone_from(limit) for limit in (1, 2, 3, 5, 100)] == [0, 1, 2, 2, 2]
+def test_the_last_two_deliveries_are_made_alone() -> None:
+    assert [alone_from(limit) for limit in (1, 2, 3, 5, 100)] == [0, 1, 1, 3, 98]
 
 
 def test_a_message_is_delivered_and_its_id_is_used_up() -> None:

@@ -32,6 +32,12 @@ local function deliveries(source, raw)
   return tonumber(call('HGET', count_key(source, raw), 'n') or 0)
 end
 
+-- How many of n deliveries count towards the limit: those since a person requeued it, if anybody did.
+local function counting(source, raw, n)
+  if n == 0 then return 0 end
+  return n - tonumber(call('HGET', count_key(source, raw), 'forgiven') or 0)
+end
+
 local function done_with(source, raw, n)
   if n > 0 then call('DEL', count_key(source, raw)) end
 end
@@ -59,10 +65,9 @@ end
 -- a line of its history. Whoever calls takes it out of its old place afterwards: a script that fails half way leaves it
 -- there.
 local function push(source, raw, n, where, failure)
-  local forgiven, history
-  if n > 0 then forgiven, history = unpack(call('HMGET', count_key(source, raw), 'forgiven', 'history')) end
+  local history = n > 0 and call('HGET', count_key(source, raw), 'history')
   if failure then history = tell(history, failure) end
-  if where ~= 'dead' and not (failure and n - (tonumber(forgiven) or 0) >= limit) then
+  if where ~= 'dead' and not (failure and counting(source, raw, n) >= limit) then
     local pushed = redis.pcall(where == 'tail' and 'LPUSH' or 'RPUSH', source, raw)
     if type(pushed) ~= 'table' then
       if n > 0 then remember(source, raw, n, history) end

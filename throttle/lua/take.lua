@@ -7,11 +7,10 @@
 -- ARGV[6] take id        the next number of the process' counter
 -- ARGV[7] critical       how many of the queue keys are critical
 -- ARGV[8..] acks         numbers of takes whose work is done
--- RETURNS {1, seq, deliveries, source, raw, not_mine}
+-- RETURNS {1, seq, deliveries, source, raw, not_mine}    not_mine: those acks that had no effect
 --       | {0, denied, watched, not_mine}    nothing; denied: normal work was not admitted; watched: by a doorkeeper
 --       | {-1, not_mine}    LOST: not a living member
 --       | {-2, not_mine}    STALE: this number was taken before and is done with; nothing was taken
---       not_mine: those acks that had no effect
 even_when_full()
 local id, critical, not_mine = ARGV[6], tonumber(ARGV[7]), {}
 for i = 8, #ARGV do
@@ -31,7 +30,7 @@ if made_before(id) then
   if not again or again == '' then return nothing(-2) end
   local seq, n, source, raw = open(again)
   strike_off(m)
-  return {1, seq, n, source, raw, not_mine}
+  return {1, seq, counting(source, raw, n), source, raw, not_mine}
 end
 local others, cap = busy(m), capacity()
 local admitted = others < cap
@@ -43,6 +42,7 @@ end
 if raw then
   local seq, n = call('INCR', ns .. 'seq'), deliveries(source, raw)
   make(id, entry(seq, n, source, raw))
+  n = counting(source, raw, n)
   strike_off(m)
   log('take', m, 'id', id, 'seq', seq, 'lane', lane, 'key', source, 'deliveries', n, 'busy', others,
     'capacity', cap)

@@ -49,8 +49,11 @@ def boot_id() -> str:
 
 
 def alone_from(max_deliveries: int) -> int:
-    """After how many deliveries a message is run with nothing taken beside it, so that it is condemned for itself."""
-    return min(2, max_deliveries - 1)
+    """From which delivery on a message is run with nothing taken beside it: the last two, if there are so many.
+
+    The last one is to condemn it for itself. The one before leaves room for a pod that dies of something else.
+    """
+    return 0 if max_deliveries == 1 else max(1, max_deliveries - 2)
 
 
 class Driver:

@@ -87,7 +87,7 @@ class State(NamedTuple):
     sent_acks: tuple[int, ...] = ()
     """Those that went with the TAKE under way."""
     alone_from: int = 0
-    """A message that was delivered so often before has nothing taken beside it; 0: none."""
+    """A message that was delivered so often before has nothing taken beside it; 0: none has."""
     given_back: tuple[int, ...] = ()
     """The newest takes that were put back or parked: JOIN tells them, in case Redis comes back from before that."""
     reachable: bool = True
@@ -105,8 +105,8 @@ class State(NamedTuple):
     def runs_alone(self) -> bool:
         """Whether something is held that nothing is to be taken beside.
 
-        A pod that dies counts against all that it held. What has died twice so is one that kills its pods, or was
-        beside one; on its own it is done, or condemned for itself.
+        A pod that dies counts against all that it held. What has only a few deliveries left kills its pods, or was
+        beside what does; on its own it is done, or condemned for itself.
         """
         alone_from = self.alone_from
         return alone_from > 0 and any(
