@@ -35,6 +35,9 @@ def complaints(repository: Path, wheel: Path) -> list[str]:
     if origin.is_relative_to(repository):
         found.append(f"throttle was imported from the source tree: {origin}")
     found += [f"import throttle pulls in {name}" for name in ("celery", "kombu") if name in sys.modules]
+    commands = importlib.metadata.entry_points(group="celery.commands", name="throttle")
+    if [point.value for point in commands] != ["throttle.commands:command"]:
+        found.append("celery has no command `throttle`")
     if not callable(getattr(throttle, "install", None)):
         found.append("throttle.install is not callable")
     return found

@@ -13,9 +13,11 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
+import click
 from pydantic import AliasChoices
 
 import app.settings
+import throttle.commands
 import throttle.errors
 import throttle.keys
 import throttle.settings
@@ -107,6 +109,30 @@ def error_rows() -> Iterator[tuple[str, ...]]:
             yield f"`{name}`", bases, described(name, error.__doc__)
 
 
+def command_rows(command: click.Command = throttle.commands.command, before: str = "") -> Iterator[tuple[str, ...]]:
+    """One row for each command: how it is called, what it does, and its options."""
+    name = f"{before} {command.name}".strip()
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            yield from command_rows(part, name)
+        return
+    context = click.Context(command)
+    arguments = [param.make_metavar(context) for param in command.params if isinstance(param, click.Argument)]
+    options = [
+        f"`{option.opts[-1]}{'' if option.is_flag else f' {option.metavar}'}` {described(option.opts[-1], option.help)}"
+        for option in command.params
+        if isinstance(option, click.Option)
+    ]
+    yield f"`{' '.join([name, *arguments])}`", described(name, command.help), "<br>".join(options)
+
+
+def exit_code_rows() -> Iterator[tuple[str, ...]]:
+    """One row for each exit code, from the table in the docstring of the commands."""
+    for line in (throttle.commands.__doc__ or "").splitlines():
+        if found := re.match(r"(\d+) +(\S.*)", line):
+            yield found[1], found[2]
+
+
 SETTING = ("variable", "default", "allowed", "what it does")
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]]] = {
     "settings-throttle": (
@@ -115,5 +141,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]
     ),
     "settings-app": (SETTING, lambda: settings_rows(app.settings.Settings, app.settings.ALLOWED.__getitem__)),
     "keys": (("key", "what it holds"), key_rows),
+    "commands": (("command", "what it does", "options"), command_rows),
+    "exit-codes": (("exit code", "means"), exit_code_rows),
     "errors": (("error", "is a", "raised when"), error_rows),
 }

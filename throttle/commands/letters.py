@@ -44,8 +44,8 @@ class Choice(NamedTuple):
 
 def choosing(function: Callable[..., None]) -> Callable[..., None]:
     """Options that choose letters."""
-    for name, example in (("queue", "celery"), ("reason", "crashed"), ("task", "shop.charge")):
-        what = f"Those of this {name}; a pattern, such as '{example}' or '{example[:3]}*'."
+    for name, example in (("queue", "cel*"), ("reason", "unknown task*"), ("task", "shop.*")):
+        what = f"Those of this {name}; a pattern such as '{example}' too."
         function = click.option(f"--{name}", metavar=name.upper(), help=what)(function)
     return function
 
