@@ -17,7 +17,6 @@ from throttle.errors import ConfigurationError
     [
         ("redis://one:6379/0", "Transport"),
         ("redis+socket:///run/redis.sock", "Transport"),
-        ("redis://one:6379/0;redis://two:6379/0", "Transport"),
         ("rediss://one:6379/0?ssl_cert_reqs=required", "TLSTransport"),
         ("sentinel://one:26379;sentinel://two:26379", "SentinelTransport"),
     ],

@@ -207,7 +207,7 @@ def test_global_keyprefix_is_before_every_key(valkey: Client) -> None:
         ("redis://localhost:1/abc", "invalid literal for int() with base 10: 'abc'"),
         ("amqp://guest:secret@localhost//", "amqp is no scheme of Redis"),
         ("memory://", "memory is no scheme of Redis"),
-        ("redis://localhost:1/0;http://localhost", "http is no scheme of Redis"),
+        ("sentinel://localhost:1;http://localhost", "http is no scheme of Redis"),
     ],
 )
 def test_an_address_that_is_none_is_one_line(url: str, said: str) -> None:
@@ -216,6 +216,27 @@ def test_an_address_that_is_none_is_one_line(url: str, said: str) -> None:
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "allowed is one such as redis://host:6379/0" in str(caught.value)
+
+
+@pytest.mark.parametrize("gate", ["take", "requeue"])
+@pytest.mark.parametrize("broker", ["redis://:secret@one;redis://two", ["redis://one", "rediss://:secret@two"]])
+def test_two_redis_are_no_fleet(broker: Any, gate: str) -> None:
+    """Kombu would fail over from one to the other, pod by pod; each Redis would have a fleet of its own."""
+    app = throttle.install(Celery("two", broker=broker, set_as_current=False), gate=gate)
+    with pytest.raises(ConfigurationError, match="allowed is one address, or those of Sentinels") as caught:
+        installing.check(app)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("gate", ["take", "requeue"])
+def test_what_is_read_from_and_written_to_must_be_one(gate: str) -> None:
+    addresses = {"broker_read_url": "redis://one", "broker_write_url": "redis://:secret@two"}
+    app = Celery("two", set_as_current=False)
+    app.conf.update(addresses)
+    throttle.install(app, gate=gate)
+    with pytest.raises(ConfigurationError, match=r"redis://\*\*@two' differ: .* allowed is the same for both"):
+        installing.check(app)
 
 
 @pytest.mark.parametrize("arguments", ["ratio=2", "critical_queues='critical'", "critical_queues=[1]", "gate='x'"])

@@ -150,7 +150,7 @@ def _configured(sender: Any, **_: Any) -> None:
 def configure(app: Any) -> None:
     """Set what the app leaves at its defaults, and the transport. Runs each time that Celery loads it."""
     made, conf = app.throttle, app.conf
-    on_redis = _url(conf).partition(":")[0] in SCHEMES
+    on_redis = _is_redis(conf)
     defaults = DEFAULTS | (DEFAULTS_OF_THE_TAKE if made.gate == "take" else {})
     defaults |= DEFAULTS_OF_REDIS if on_redis else {}
     for name, value in defaults.items():
@@ -160,9 +160,9 @@ def configure(app: Any) -> None:
     if on_redis:
         app.amqp.Connection = BrokerConnection
         conf.broker_transport_options = {**time_limits(made.settings), **conf.broker_transport_options}
+    if _url(conf) and (on_redis or made.gate == "take"):
+        check_broker(conf)
     if made.gate == "take":
-        if _url(conf):
-            check_address(_url(conf))
         from throttle.worker.take import Connection  # noqa: PLC0415 - only for this gate, see _bootstep
 
         app.amqp.Connection = Connection
@@ -182,9 +182,22 @@ def _take_through_ours(made: Installation, conf: Any) -> None:
         logger.warning("rediss:// without ssl_cert_reqs: the server's certificate is not verified")
 
 
+def check_broker(conf: Any) -> None:
+    """Refuse addresses with which a fleet would not be one; raises `ConfigurationError`. Of Redis alone."""
+    read, write = _joined(conf.broker_read_url), _url(conf)
+    if read != write:
+        message = (
+            f"broker_read_url {_hidden(read)!r} and broker_write_url {_hidden(write)!r} differ: what is taken and who "
+            "takes it must be in one Redis; allowed is the same for both"
+        )
+        raise ConfigurationError(message)
+    check_address(write)
+
+
 def check_address(url: str) -> None:
-    """Refuse what is no address of a Redis; raises `ConfigurationError`. Each of a list is looked at."""
-    for each in url.split(";"):
+    """Refuse what is no address of one Redis, or of the Sentinels that watch it; raises `ConfigurationError`."""
+    addresses = url.split(";")
+    for each in addresses:
         scheme = each.partition(":")[0]
         try:
             if scheme not in SCHEMES:
@@ -196,10 +209,21 @@ def check_address(url: str) -> None:
                 int(parts.path.strip("/") or 0)
         except ValueError as error:
             message = (
-                f"broker address {re.sub('//[^@/]*@', '//**@', each)!r}: {error}; "
+                f"broker address {_hidden(each)!r}: {error}; "
                 f"allowed is one such as redis://host:6379/0 ({', '.join(SCHEMES)})"
             )
             raise ConfigurationError(message) from None
+    if len(addresses) > 1 and not all(each.startswith("sentinel:") for each in addresses):
+        message = (
+            f"broker address {_hidden(url)!r}: a pod that fails over to the second Redis leaves the first one's fleet; "
+            "allowed is one address, or those of Sentinels (sentinel://a:26379;sentinel://b:26379)"
+        )
+        raise ConfigurationError(message)
+
+
+def _hidden(url: str) -> str:
+    """An address without user and password."""
+    return re.sub("//[^@/;]*@", "//**@", url)
 
 
 SCHEMES = ("redis", "rediss", "redis+socket", "sentinel")
@@ -207,8 +231,8 @@ SCHEMES = ("redis", "rediss", "redis+socket", "sentinel")
 
 def check(app: Any) -> None:
     """Refuse an app whose configuration would lose tasks; raises `ConfigurationError`."""
-    if app.throttle.gate == "take":
-        check_address(_url(app.conf))
+    if app.throttle.gate == "take" or _is_redis(app.conf):
+        check_broker(app.conf)
     off = [name for name in LATE if not app.conf[name]]
     if off:
         message = (
@@ -229,8 +253,15 @@ def _chosen(conf: Any, name: str) -> bool:
 
 
 def _url(conf: Any) -> str:
-    url = conf.broker_write_url or ""
-    return url if isinstance(url, str) else ";".join(url)
+    return _joined(conf.broker_write_url)
+
+
+def _joined(url: Any) -> str:
+    return url if isinstance(url, str) else ";".join(url or ())
+
+
+def _is_redis(conf: Any) -> bool:
+    return _url(conf).partition(":")[0] in SCHEMES
 
 
 def _transport(conf: Any) -> str:
