@@ -63,8 +63,8 @@ member runs is held again. The same epoch means that it did not: what a member h
 from an older snapshot. It was acknowledged since, and is dropped; or put back or parked, and goes back again.
 
 **Guard**: silence of many looks like silence of Redis. The return of silent members waits one TTL, armed once and not
-again while silent members remain: by a JOIN that finds the newest beat older than two beats, by a noticer that had
-lost its own beat, or by more than half of four or more vanishing in one look.
+again while silent members remain: by a JOIN or BEAT that finds the newest beat older than one and a half, by a noticer
+that had lost its own beat, or by more than half of four or more vanishing in one look.
 """
 
 from __future__ import annotations

@@ -123,6 +123,11 @@ class Model:
             return guard_ms
         return guard_ms if any(self.members[name].beat_ms <= guard_ms - TTL_MS for name in silent) else None
 
+    def suspect_an_outage(self) -> None:
+        newest = max((member.beat_ms for member in self.members.values()), default=None)
+        if newest is not None and newest < self.now_ms - 1.5 * BEAT_MS and self.guard_against(self.silent()) is None:
+            self.guard_ms = self.now_ms + TTL_MS
+
     # -- operations
 
     def join(
@@ -139,9 +144,7 @@ class Model:
         old = self.names.get(pod)
         if old and old != name and self.members[old].beat_ms > self.now_ms - BEAT_MS:
             return False
-        newest = max((member.beat_ms for member in self.members.values()), default=None)
-        if newest is not None and newest < self.now_ms - 2 * BEAT_MS and self.guard_against(self.silent()) is None:
-            self.guard_ms = self.now_ms + TTL_MS
+        self.suspect_an_outage()
         if old and old != name:
             self.gone([old])
         self.epoch = self.epoch or name
@@ -162,6 +165,7 @@ class Model:
         member = self.members.get(name)
         if member is None:
             return "lost"
+        self.suspect_an_outage()
         before, member.beat_ms = member.beat_ms, self.now_ms
         self.notice(before)
         self.due()

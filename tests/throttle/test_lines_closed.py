@@ -246,7 +246,7 @@ def guard_is_armed_once(lab: Lab) -> None:
     assert lab.take(A) == "m1"
     lab.advance(TTL_MS)
     for n in range(3):
-        lab.join(f"f{n}#1")  # each finds that nobody beat for two beats
+        lab.join(f"f{n}#1")  # each finds that nobody has beaten lately
         lab.advance(2 * BEAT_MS + 1)
     lab.ops.beat("f2#1")
     assert lab.queue("q") == ["m1"]
@@ -261,6 +261,20 @@ def second_outage_is_not_believed_either(lab: Lab) -> None:
         lab.advance(TTL_MS + 1, B, A, C, D)  # away for longer than a TTL; then all beat, one after the other
         assert lab.held(A)
         lab.advance(BEAT_MS, A, B, C, D)
+
+
+def short_outage_is_not_believed_either(lab: Lab) -> None:
+    """Redis is away for less than a TTL. Who is back first must not take who comes a little later for dead."""
+    lab.join(A, B)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    lab.advance(BEAT_MS // 2, B)
+    lab.advance(TTL_MS - BEAT_MS, B)  # away for five sixths of a TTL: nobody counts as dead yet
+    lab.advance(BEAT_MS // 2 + 100, B)  # now A does
+    assert lab.held(A)
+    assert lab.take(B) == "empty"
+    lab.advance(BEAT_MS // 2, A)
+    assert lab.ops.ack(A, 1)
 
 
 def snapshot_from_before(lab: Lab) -> None:
@@ -519,6 +533,7 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
                                       "call('ZADD', DRAINING, dead_at, m)"}),
     (guard_after_mass_silence, {"if guard and guard > now_ms then return 0 end": ""}),
     (guard_is_armed_once, {" and not guard_against(silent_members()) then arm_guard()": " then arm_guard()"}),
+    (short_outage_is_not_believed_either, {"if before < now_ms - QUIET * beat_ms then": "if false then"}),
     (snapshot_from_before, {"if not runs[id] and": "if false and"}),
     (awaited_answer_survives_a_join, {"local runs = {[next_id] = true}": "local runs = {}",
                                       "tonumber(id) < awaited": "true"}),

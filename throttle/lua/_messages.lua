@@ -11,6 +11,7 @@
 local PARKED, DEAD, COUNTED = ns .. 'parked', ns .. 'dead', ns .. 'deliveries'
 local COUNT_MS = 604800000 -- the deliveries of a message are remembered for a week
 local LINES = 20           -- ... and what ended the newest of them
+local QUIET = 1.5          -- beats; each member beats every two thirds of one
 local DUE_AT_ONCE = 20     -- parked messages brought back by one operation
 
 local function entry(seq, n, source, raw)
@@ -202,6 +203,14 @@ local function guard_against(silent)
     if last_beat(x) <= guard - ttl_ms then return guard end
   end
   return nil
+end
+
+-- Nobody has beaten for longer than a living fleet is ever silent: Redis was away, or everything died. It is not
+-- believed for one TTL, of those either who fall silent only now: some are back before others.
+local function suspect_an_outage()
+  local newest = 0
+  for _, noted in ipairs(call('HVALS', BEATS)) do newest = math.max(newest, tonumber(noted:match('^%d+'))) end
+  if newest > 0 and newest < now_ms - QUIET * beat_ms and not guard_against(silent_members()) then arm_guard() end
 end
 
 -- Whoever notices silent members returns what they held, unless their silence looks like Redis' own: the noticer had

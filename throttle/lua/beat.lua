@@ -8,6 +8,7 @@
 even_when_full()
 local before = last_beat(m)
 if not before then return {0, 0, now_ms} end
+if before < now_ms - QUIET * beat_ms then suspect_an_outage() end
 local draining = not call('ZSCORE', ALIVE, m)
 note_beat(draining and DRAINING or ALIVE, m)
 log('beat', m)

@@ -17,11 +17,7 @@ if old and old ~= m then
   if beat and beat > now_ms - ttl / 3 then return {0, old, string.format('%.0f', beat)} end
 end
 
--- Nobody beat for two beats: Redis was away, or everything died. Do not believe it for one TTL.
-local newest = 0
-for _, noted in ipairs(call('HVALS', BEATS)) do newest = math.max(newest, tonumber(noted:match('^%d+'))) end
-if newest > 0 and newest < now_ms - 2 * beat_ms and not guard_against(silent_members()) then arm_guard() end
-
+suspect_an_outage()
 if old and old ~= m then gone({old}, 'superseded') end
 local current = call('GET', EPOCH)
 if not current then
