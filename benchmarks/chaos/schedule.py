@@ -109,16 +109,14 @@ def _sizes(chance: random.Random) -> Iterator[int]:
 
 
 def _cards(chance: random.Random, seconds: float) -> Iterator[tuple[Kind, float]]:
-    """Kinds with their instants. The first card of all makes the fleet larger: most deeds need more than one pod."""
+    """Kinds with their instants. The size changes at equal distances, first of all: most deeds need several pods."""
     begin_s = FIRST_KILL_S * 2
-    first = True
     while begin_s < seconds:
-        deck: list[Kind] = [kind for kind, (times, _, _) in DECK.items() for _ in range(times)]
+        deck: list[Kind] = [kind for kind, (times, _, _) in DECK.items() if kind != "scale" for _ in range(times)]
         chance.shuffle(deck)
-        if first:
-            deck.remove("scale")
-            deck.insert(0, "scale")
-            first = False
+        apart = len(deck) // DECK["scale"][0]
+        for change in reversed(range(DECK["scale"][0])):
+            deck.insert(change * apart, "scale")
         step_s = ROUND_S / len(deck)
         for number, kind in enumerate(deck):
             at_s = begin_s + (number + chance.random()) * step_s
