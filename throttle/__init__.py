@@ -42,8 +42,8 @@ fleet that shrank, or a pod that woke up, may stand above capacity for a while; 
 Operations
 ==========
 Each is one Lua script (`lua/<verb>.lua`), atomic, on the server's clock: JOIN, BEAT, TAKE, ACK, EMPTY, BACK, PARK,
-DRAIN, LEAVE, PUT; WATCH for the doorkeeper; KNOCK for the requeue gate; ACQUIRE and COUNTS for code without messages.
-What a crash leaves, wherever it comes:
+DRAIN, LEAVE, PUT; WATCH for the doorkeeper; KNOCK for the requeue gate; ACQUIRE and COUNTS for code without messages;
+DEAD_REQUEUE and DEAD_DROP for a person (`throttle.dead`). What a crash leaves, wherever it comes:
 
 * before an operation: what was before it; after it, answer lost or not: the whole of it. Nothing lies in between.
 * a pod that dies holding messages falls silent; within a TTL whoever looks returns them to the heads of their queues,

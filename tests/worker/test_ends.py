@@ -55,15 +55,6 @@ def test_a_pod_stays_busy_until_an_early_acknowledged_task_ends(fleet: Fleet, po
     fleet.wait(lambda: fleet.counts().busy == 0, "a free slot")
 
 
-def test_a_task_that_kills_its_process_becomes_a_dead_letter(fleet: Fleet) -> None:
-    fleet.start("pod", THROTTLE_MAX_DELIVERIES="2")
-    task = fleet.send("dying")
-    after = fleet.send("work")
-    fleet.wait(lambda: fleet.dead() == ["crashed"], "the dead letter", timeout_s=30.0)
-    assert fleet.started(task) == 2
-    fleet.wait_done(after, timeout_s=30.0)
-
-
 @pytest.mark.parametrize("options", [["--without-gossip", "--without-mingle", "--without-heartbeat"], ["-Q", "celery"]])
 def test_options_of_the_command_line(fleet: Fleet, options: list[str]) -> None:
     fleet.start("pod", arguments=options)
