@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import redis
 
-from throttle import dead, scripts
+from throttle import dead, rights, scripts
 from throttle.dead import DeadLetters
 from throttle.keys import Keys
 from throttle.scripts import Operations, Rule, Take, read_lua, script
@@ -17,7 +17,7 @@ from throttle.scripts import Operations, Rule, Take, read_lua, script
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OPERATIONS = (*scripts.OPERATIONS, *dead.OPERATIONS)
+OPERATIONS = (*scripts.OPERATIONS, *dead.OPERATIONS, *rights.OPERATIONS)
 COMMON_ARGUMENTS = 5  # member, ttl, ratio, max deliveries, journal: _rule.lua
 TAKE = Take(1, 1, 0, b"q", b"m")
 CALLS: dict[str, Callable[[Operations], Any]] = {
@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Operations], Any]] = {
     "leave": lambda ops: ops.leave("a#1"),
     "park": lambda ops: ops.park("a#1", 1, 1),
     "put": lambda ops: ops.put("q", "m"),
+    "rights": lambda ops: rights.missing(ops, keys=["q", "r"]),
     "take": lambda ops: ops.take("a#1", 1, ["c"], ["q", "r"]),
     "watch": lambda ops: ops.watch("a#1", 1000),
 }

@@ -213,7 +213,11 @@ class Fleet:
     def wait_done(self, tasks: Iterable[str], timeout_s: float = 20.0) -> None:
         """Wait until all of these have succeeded."""
         wanted = set(tasks)
-        self.wait(lambda: not wanted - set(self.done()), f"{len(wanted)} tasks done", timeout_s)
+        wait_until(
+            lambda: not wanted - set(self.done()),
+            timeout_s,
+            what=lambda: f"tasks done: {wanted - set(self.done())}; logs:\n{self.logs()}",
+        )
 
     # -- what must hold after each trouble
 

@@ -19,6 +19,7 @@ from kombu.exceptions import KombuError
 from kombu.transport import redis as kombu_redis
 from redis.exceptions import BusyLoadingError, NoPermissionError
 
+from throttle import rights
 from throttle.errors import RedisRefused, RedisTooOld, RedisUnreachable
 from throttle.keys import Keys
 from throttle.scripts import Operations
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 PAUSE_S = 0.5
 FOLLOWED = (redis.Connection, redis.SSLConnection)
+PRIORITY = "\x06\x163"
+"""What kombu puts behind the name of a queue for another priority than 0."""
 OLDEST_REDIS = (6, 2)
 OLDEST_VALKEY = (7, 2)
 
@@ -75,8 +78,10 @@ def address(app: Any, settings: ThrottleSettings, **options: Any) -> Any:
     return broker
 
 
-def reach(app: Any, settings: ThrottleSettings) -> Operations:
+def reach(app: Any, settings: ThrottleSettings, options: dict[str, Any] | None = None) -> Operations:
     """Connect with patience: `startup_s` seconds for a Redis that starts later than its workers; 0: one try.
+
+    `options` are those of a worker's command line: what a worker needs of Redis is looked at too.
 
     Raises:
         RedisRefused: the server answered but does not let us in.
@@ -89,6 +94,9 @@ def reach(app: Any, settings: ThrottleSettings) -> Operations:
         try:
             operations = connect(app, settings)
             check_version(operations.client.info("server"), where)
+            if options is not None:
+                check_rights(app, operations, options)
+                warn_of_eviction(operations.client.info("memory"), where)
         except (redis.AuthenticationError, NoPermissionError) as error:
             message = (
                 f"Redis at {where} refuses us: {first_line(error)}; allowed is a user that may run scripts on all keys"
@@ -108,6 +116,51 @@ def reach(app: Any, settings: ThrottleSettings) -> Operations:
             message = f"no Redis at {where}{patience}: {first_line(failure)}"
             raise RedisUnreachable(message) from None
         time.sleep(PAUSE_S)
+
+
+def check_rights(app: Any, operations: Operations, options: dict[str, Any]) -> None:
+    """Refuse a user of Redis who lacks what the worker will need; raises `RedisRefused` with what is missing."""
+    keys: list[str] = []
+    channels: dict[str, list[str]] = {}
+    place = address(app, app.throttle.settings)
+    if place.transport.driver_type == app.connection_for_write().transport.driver_type:
+        prefix, control = operations.keys.prefix, f"{app.control.mailbox.namespace}.pidbox"
+        queues = sorted({*app.amqp.queues.consume_from, *app.throttle.critical_queues})
+        kombus = ["_kombu.binding.celery", "unacked_mutex", f"x.{control}"]
+        keys = [prefix + name for name in (*queues, *(name + PRIORITY for name in queues), *kombus)]
+        channels = _channels(app, operations, options)
+    if lacks := rights.missing(operations, keys=keys, **channels):
+        user = operations.client.connection_pool.connection_kwargs.get("username") or "default"
+        message = (
+            f"Redis at {place.as_uri()} refuses user {user!r} what this worker needs; missing: {' '.join(lacks)} (all "
+            "that is needed: docs/how-to/secure-redis.md)"
+        )
+        raise RedisRefused(message)
+
+
+def _channels(app: Any, operations: Operations, options: dict[str, Any]) -> dict[str, list[str]]:
+    """What Celery's remote control, gossip and events subscribe to and publish on, as kombu names it."""
+    before = app.conf.broker_transport_options.get("fanout_prefix", True)
+    if not isinstance(before, str):
+        before = "/{db}." if before else ""
+    before = operations.keys.prefix + before.format(db=operations.client.connection_pool.connection_kwargs.get("db", 0))
+    control = [f"{before}{app.control.mailbox.namespace}.pidbox"] if app.conf.worker_enable_remote_control else []
+    events = f"{before}{app.conf.event_exchange}/"
+    gossip = [] if options.get("without_gossip") else [f"{events}worker.*"]
+    silent = options.get("without_heartbeat") and not (options.get("task_events") or app.conf.worker_send_task_events)
+    return {"subscribes": control + gossip, "publishes": control if silent else [*control, f"{events}task.multi"]}
+
+
+def warn_of_eviction(memory: dict[str, Any], where: str) -> None:
+    """Say so when the server may throw keys away to make room: queues, and what the fleet holds, are among them."""
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction" and memory.get("maxmemory"):
+        logger.warning(
+            "headroom: Redis at %s evicts keys when it is full (maxmemory-policy %s), messages among them; allowed for "
+            "a broker is noeviction",
+            where,
+            policy,
+        )
 
 
 def check_version(server: dict[str, Any], where: str) -> None:

@@ -62,6 +62,8 @@ class Installation:
     """What speaks against the take, where the other gate is used without having been asked for."""
     changed: list[str] = field(default_factory=list)
     """Names of the Celery settings that were set."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of a worker's command line."""
     driver: Driver | None = None
     """In a worker's main process, from `worker_init` on."""
 

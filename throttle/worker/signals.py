@@ -2,7 +2,9 @@
 """The handlers of Celery's signals: what happens when a worker starts, before each task, and when it ends.
 
 ==================  ==================================================================================================
-`worker_init`       checks the settings, reaches Redis, joins the fleet under the pod's name, starts the heartbeat
+`celeryd_init`      notes the options of the command line
+`worker_init`       checks the settings, reaches Redis, looks whether it is allowed what it needs there, joins the fleet
+                    under the pod's name, starts the heartbeat
 `worker_ready`      says in one line what this worker is
 `task_prerun`       verifies that the task came by a take or with a permit, in the process that runs it
 `worker_shutdown`   leaves the fleet
@@ -40,10 +42,18 @@ RETRY_S = 0.2
 
 def connect() -> None:
     """Connect the handlers; each looks whether the app that a signal concerns is throttled. Safe to repeat."""
+    signals.celeryd_init.connect(celeryd_init)
     signals.worker_init.connect(worker_init)
     signals.worker_ready.connect(worker_ready)
     signals.task_prerun.connect(task_prerun)
     signals.worker_shutdown.connect(worker_shutdown)
+
+
+def celeryd_init(instance: Any, options: dict[str, Any], **_: Any) -> None:
+    """Note the options of the command line."""
+    made = _installation(instance.app)
+    if made is not None:
+        made.options = options
 
 
 def worker_init(sender: Any, **_: Any) -> None:
@@ -54,7 +64,7 @@ def worker_init(sender: Any, **_: Any) -> None:
     try:
         installing.check(sender.app)
         made_for = Driver if made.gate == "take" else GateDriver
-        driver = made_for(reach(sender.app, made.settings), made.settings)
+        driver = made_for(reach(sender.app, made.settings, made.options), made.settings)
         driver.read_clock()
         join(driver)
     except HeadroomError as error:
