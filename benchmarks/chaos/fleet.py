@@ -1,5 +1,4 @@
 """Pods of all pools, each behind a network of its own, on a server that keeps its data whatever ends it."""
-# pyright: basic
 
 from __future__ import annotations
 
@@ -20,6 +19,7 @@ from benchmarks.fleet import KEYS, Fleet, Variant
 from throttle.scripts import Counts, Operations, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from app.local.guard import Process
@@ -131,7 +131,8 @@ class ChaosFleet(RecordedFleet):
                 for queue in (workload.NORMAL, workload.CRITICAL):
                     pipe.llen(queue)
                 hollow, *queued = cast("list[int]", pipe.execute())
-            held = sum(cast("int", self.eye.hlen(key)) for key in self.eye.scan_iter(KEYS.held("*"), count=1000))
+            holders = cast("Iterator[bytes]", self.eye.scan_iter(KEYS.held("*"), count=1000))
+            held = sum(self.eye.hlen(key.decode()) for key in holders)
             return View(self._operations.counts(), sum(queued), held, hollow)
         except (redis.RedisError, OSError):
             return None

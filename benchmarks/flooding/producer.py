@@ -5,7 +5,6 @@ answer, writes the number of each task that was accepted to the file, and when i
 moment, as a service would. ``--pipelined`` publishes as a service in another language might: ready messages, a hundred
 at a time, past Celery and past the brake, which rings no bell. Its last line is a JSON object with what it was told.
 """
-# pyright: basic
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def main() -> None:
     """Publish until SIGTERM."""
     number, url, file = sys.argv[1:4]
     ended: list[int] = []
-    signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     refusals: Counter[str] = Counter()
     publish = pipelined(url) if "--pipelined" in sys.argv else one_by_one(url)
     counter = itertools.count()
