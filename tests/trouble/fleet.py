@@ -152,7 +152,8 @@ class Fleet:
     def send(self, seconds: float = 0.0, *, queue: str = "celery", task: str = "work", retry: bool = True) -> str:
         """Publish, as Celery does by itself with three more tries; once, without `retry`. Raises what the call does."""
         at_s = time.time()
-        sent = self.producer.send_task(f"{APP}.{task}", (seconds,), queue=queue, ignore_result=True, retry=retry)
+        args = () if task == "retried" else (seconds,)
+        sent = self.producer.send_task(f"{APP}.{task}", args, queue=queue, ignore_result=True, retry=retry)
         self.books.accepted.append(Published(sent.id, queue, at_s))
         return sent.id
 

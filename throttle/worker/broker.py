@@ -129,6 +129,21 @@ class SturdyChannel(kombu_redis.Channel):
                 raise
             logger.debug("not bound: %s to %s (%s)", queue, exchange, error)
 
+    def _size(self, queue: str) -> int:
+        """Messages in a queue, outside of a transaction: a full Redis 7.0 refuses whatever is in one."""
+        with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+            for priority in self.priority_steps:
+                pipe.llen(self._q_for_pri(queue, priority))
+            return sum(size for size in pipe.execute() if isinstance(size, int))
+
+    def _delete(self, queue: str, exchange: str, routing_key: str, pattern: str, *args: Any, **options: Any) -> None:
+        """Delete a queue; likewise."""
+        try:
+            super()._delete(queue, exchange, routing_key, pattern, *args, **options)
+        except redis.OutOfMemoryError:
+            with self.conn_or_acquire(options.get("client")) as client:
+                client.delete(*[self._q_for_pri(queue, priority) for priority in self.priority_steps])
+
     def maybe_refresh_binding_expiry(self) -> None:
         """Keep the bindings of queues that expire, unless Redis is full: kombu would say so each second."""
         try:

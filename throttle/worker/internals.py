@@ -46,6 +46,13 @@ TAKE = (
         ("self", "exchange", "routing_key", "pattern", "queue"),
         "extended: a full Redis refuses it",
     ),
+    Internal("kombu.transport.redis", "Channel._size", ("self", "queue"), "replaced: likewise"),
+    Internal(
+        "kombu.transport.redis",
+        "Channel._delete",
+        ("self", "queue", "exchange", "routing_key", "pattern", "args", "kwargs"),
+        "extended: likewise",
+    ),
     Internal("kombu.transport.redis", "Channel.maybe_refresh_binding_expiry", ("self",), "extended: likewise"),
     Internal("kombu.transport.redis", "Channel.connection_class", None, "replaced: gives up a replica"),
     Internal("kombu.transport.redis", "Channel.connection_class_ssl", None, "replaced: likewise"),
