@@ -27,3 +27,11 @@ def slow_once(folder: str) -> str:
     note.write_text(str(os.getpid()))
     time.sleep(600)
     return "first time"
+
+
+@shared_task
+def devour() -> None:
+    """Take memory until the kernel's killer comes."""
+    taken: list[bytes] = []
+    while True:
+        taken.append(b"x" * (16 << 20))

@@ -106,9 +106,29 @@ class Stack:
         """Run a command in a container, as its own user."""
         return self.docker("exec", container, *command)
 
+    def kernel_kills(self, container: str) -> int:
+        """How many processes of a container the kernel has killed for the lack of memory."""
+        files = "/sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control"
+        said = self.run_in(container, "sh", "-c", f"cat {files} 2>/dev/null || true").splitlines()
+        return sum(int(line.split()[1]) for line in said if line.startswith("oom_kill "))
+
     def container_of(self, pod: str) -> str:
         """The container of a pod: its name is the container's short id."""
         return next(container for container in self.containers("worker") if container.startswith(pod))
+
+    def run_worker(self, *options: str, memory: str, **settings: str) -> str:
+        """Start one more worker, which knows the tasks in chores.py as `chores`; returns its container's id.
+
+        It is confined as in the compose file but for its own limit of memory; the caller removes it.
+        """
+        variables = {"REDIS_URL": "redis://redis:6379/0", "PYTHONPATH": "/srv/headroom:/chores", **settings}
+        given = itertools.chain.from_iterable(("--env", f"{name}={value}") for name, value in variables.items())
+        tmp = "/tmp:mode=1777"  # noqa: S108 - in the container
+        confined = ["--user", "10001:10001", "--read-only", "--tmpfs", tmp, "--cap-drop", "ALL"]
+        confined += ["--memory", memory, "--memory-swap", memory, "--network", f"{self.project}_broker"]
+        volume = ["--volume", f"{ROOT / 'tests' / 'containers' / 'chores.py'}:/chores/chores.py:ro"]
+        image = [self._environment["HEADROOM_IMAGE"], "worker", "--include=chores", "--without-mingle", *options]
+        return self.docker("run", "--detach", *confined, *volume, *given, *image)
 
     def logs(self, *services: str) -> str:
         """The last lines of every container."""

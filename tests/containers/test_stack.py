@@ -20,7 +20,9 @@ from celery import Celery
 from tests.containers.stack import Stack
 from tests.support.leaks import leaked_keys
 from tests.support.waiting import wait_until
+from throttle.dead import DeadLetters
 from throttle.keys import Keys
+from throttle.scripts import Operations, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,6 +158,28 @@ def test_a_crashed_worker_comes_back_under_its_name_and_nothing_is_lost(stack: S
     work.wait_done()
     assert [taken.deliveries for taken in stack.taken() if taken.deliveries] == [1]
     assert len(stack.containers("worker")) == WORKERS
+
+
+def test_a_task_killed_for_the_lack_of_memory_is_a_dead_letter_and_its_container_works_on(stack: Stack) -> None:
+    """The kernel's killer takes what is biggest under the container's limit: the process of the task."""
+    container = stack.run_worker(
+        "-Q", "hungry", "-c", "1", memory="256m", THROTTLE_TTL=str(TTL_S), THROTTLE_MAX_DELIVERIES="2"
+    )
+    try:
+        with stack.client() as client, Celery("producer", broker=stack.redis_url, set_as_current=False) as producer:
+            letters = DeadLetters(Operations(client, Keys(), Rule(0.8, TTL_S * 1000, 5, 0)))
+            hungry = producer.send_task("chores.devour", queue="hungry")
+            wait_until(lambda: list(letters), 60, what=lambda: f"a dead letter\n{stack.docker('logs', container)}")
+            (letter,) = letters
+            assert (letter.task_id, letter.deliveries, letter.reason) == (hungry.id, 2, "crashed")
+            assert all("signal 9 (SIGKILL)" in failure.text for failure in letter.history)
+            assert stack.kernel_kills(container) >= 2
+            after = producer.send_task("tasks.jobs.loads.sleep", args=[0.1], queue="hungry")
+            wait_until(lambda: stack.succeeded([after.id]), 20, what="work after it")
+            assert stack.state(container)["Status"] == "running"
+            client.delete(Keys().dead())  # the other tests know of none
+    finally:
+        stack.docker("rm", "--force", container)
 
 
 def test_a_stopped_worker_finishes_what_it_runs_and_ends_with_0(stack: Stack, work: Work) -> None:
