@@ -78,6 +78,8 @@ class Fleet:
         url: str = "",
         settings: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
+        eye: redis.Redis | None = None,
+        prefix: str = "",
     ) -> None:
         """Prepare a fleet on a running server.
 
@@ -88,6 +90,8 @@ class Fleet:
             url: address that the pods are given; none: each is given that of a proxy of its own.
             settings: environment variables of the pods.
             config: Celery settings of pods and producer.
+            eye: the test's own client, where the server's plain address is not enough.
+            prefix: before all keys.
         """
         self.guard, self.server, self.folder, self.url = guard, server, folder, url
         self.records_file = folder / "records.jsonl"
@@ -100,9 +104,10 @@ class Fleet:
         }
         self.pods: list[Pod] = []
         self.books = Books()
-        self.client: redis.Redis = server.client()
+        self.client: redis.Redis = eye or server.client()
+        self.keys = Keys(prefix=prefix)
         self.producer = self.make_producer(url or server.url, **(config or {}))
-        self.operations = Operations(self.client, Keys(), Rule(RATIO, round(TTL_S * 1000), 5, 0))
+        self.operations = Operations(self.client, self.keys, Rule(RATIO, round(TTL_S * 1000), 5, 0))
 
     def make_producer(self, url: str, **options: Any) -> Any:
         """A producer's app."""
@@ -182,7 +187,7 @@ class Fleet:
 
     def waiting(self) -> int:
         """Messages in the queues."""
-        return sum(cast("int", self.client.llen(queue)) for queue in QUEUES)
+        return sum(cast("int", self.client.llen(self.keys.prefix + queue)) for queue in QUEUES)
 
     def running(self) -> set[str]:
         """Tasks that have begun and not ended."""
@@ -191,7 +196,7 @@ class Fleet:
 
     def held(self) -> int:
         """Messages that anybody holds."""
-        return sum(cast("int", self.client.hlen(key)) for key in self.client.keys(Keys().held("*")))
+        return sum(cast("int", self.client.hlen(key)) for key in self.client.keys(self.keys.held("*")))
 
     def counts(self) -> Counts:
         """The fleet in numbers."""
@@ -199,7 +204,7 @@ class Fleet:
 
     def journal(self, *operations: str) -> list[dict[str, str]]:
         """Entries of the log of operations, of these kinds."""
-        entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.client.xrange(Keys().journal()))
+        entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.client.xrange(self.keys.journal()))
         read = [{k.decode(): v.decode() for k, v in fields.items()} for _, fields in entries]
         return [entry for entry in read if not operations or entry["op"] in operations]
 
@@ -265,7 +270,9 @@ class Fleet:
 
     def judged(self) -> Verdict:
         """The verdict over all that is in the books, with the journal since Redis last lost it."""
-        observer = Observer(self.client, fleet="default", rule=self.operations.rule, queues=QUEUES)
+        queues = [self.keys.prefix + queue for queue in QUEUES]
+        observer = Observer(self.client, fleet="default", rule=self.operations.rule, queues=queues)
+        observer.keys = self.keys
         return judge(
             journal=observer.journal(),
             published=self.books.accepted,

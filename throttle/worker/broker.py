@@ -189,5 +189,6 @@ def _readable(connection: Any) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the advice that Redis adds in whole paragraphs."""
-    return str(error).partition("\n")[0].partition(". ")[0]
+    """What an error says, without the advice that a server adds in whole paragraphs."""
+    line = str(error).partition("\n")[0]
+    return line.partition(". ")[0] if isinstance(error, redis.ResponseError) else line.rstrip(".")
