@@ -180,6 +180,8 @@ class Fleet:
             self._standing = self.operations.beat(self.member).standing
         self._given_up = self._given_up or self._standing == "lost"
         self._draining = self._draining or self._standing == "draining"
+        if self._draining and self._standing == "living":  # our own DRAIN did not get through
+            self._standing = self.operations.drain(self.member)
 
     def _lost_sight(self, error: Exception) -> None:
         self._outage.seen(error)
@@ -284,16 +286,17 @@ class Fleet:
         server refuses this client.
         """
         sent_s = time.monotonic()
-        self._heartbeat = Heartbeat(self._stands, beat_s=self.settings.beat_s, ttl_s=self.settings.ttl_s)
+        heartbeat = Heartbeat(self._stands, beat_s=self.settings.beat_s, ttl_s=self.settings.ttl_s)
         try:
             self.join()
-            self._heartbeat.renewed(sent_s)
+            heartbeat.renewed(sent_s)
         except REFUSALS:
             raise
         except FAILURES as error:
             self._joined = True
             self._lost_sight(error)
-        self._heartbeat.start()
+        self._heartbeat = heartbeat
+        heartbeat.start()
         return self
 
     def __exit__(

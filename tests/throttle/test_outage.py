@@ -233,6 +233,29 @@ def test_a_block_begins_and_ends_while_redis_is_away(away: Redis) -> None:
     assert fleet.counts().alive == 0
 
 
+def test_a_drain_that_did_not_get_through_comes_with_the_next_beat(away: Redis) -> None:
+    fleet = Fleet(away.client(), name="f", pod="a", ttl_s=3)
+    fleet.join()
+    with refused(away), pytest.raises(redis.ConnectionError):
+        fleet.drain()
+    assert fleet.counts().alive == 1
+    assert fleet.beat() == "draining"
+    assert (fleet.counts().alive, fleet.counts().draining) == (0, 1)
+
+
+def test_a_block_that_did_not_begin_has_no_heartbeat_to_wait_for(away: Redis) -> None:
+    first = Fleet(away.client(), name="f", pod="a", ttl_s=3)
+    first.join()
+    second = Fleet(away.client(), name="f", pod="a", ttl_s=3, on_redis_error="deny")
+    with pytest.raises(NameClash):
+        second.__enter__()
+    first.leave()
+    second.join()
+    with refused(away):
+        assert second.try_acquire() is None
+    wait_until(lambda: second.try_acquire() is not None, 3.0, what="a permit by itself")
+
+
 def test_a_client_that_is_refused_is_no_outage(away: Redis) -> None:
     fleet = Fleet(away.client(username="nobody", password="wrong"), name="f", pod="a", ttl_s=3)  # noqa: S106
     with pytest.raises(redis.AuthenticationError):

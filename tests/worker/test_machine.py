@@ -299,7 +299,7 @@ def test_one_that_was_not_ours_is_noted_unless_it_was_sent_before() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [v.AcksLeft(), v.DrainAsked(), v.LeaveAsked(), v.Beaten(ME, "living", "2"), v.Beaten(ME, "lost", "2")],
+    [v.AcksLeft(), v.DrainAsked(), v.LeaveAsked(), v.Beaten(ME, "living", "2"), v.Beaten(ME, "draining", "2")],
 )
 def test_it_goes_alone_after_all_when_the_take_does_not_come(event: v.Event) -> None:
     acked, _ = step(holding(), v.Acked(1, busy=False, follows=True))
@@ -308,6 +308,26 @@ def test_it_goes_alone_after_all_when_the_take_does_not_come(event: v.Event) -> 
     assert state.pending_acks == ()
     assert ALONE not in step(state, event)[1]
     assert event == v.LeaveAsked() or step(state, v.Settled(1, mine=True))[0].held == {}
+
+
+def test_it_waits_for_a_join_that_may_hold_it_again() -> None:
+    acked, _ = step(holding(), v.Acked(1, busy=False, follows=True))
+    lost, commands = step(acked, v.Beaten(ME, "lost", "2"))
+    assert only(v.Join, commands).running == (take(),)
+    assert len(commands) == 1
+    _, commands = after(lost, v.Joined(OTHER, "f"), v.Polled(places=True))
+    assert only(v.SendTake, commands) == v.SendTake(OTHER, 2, critical=True, acks=(1,))
+
+
+def test_one_that_redis_holds_again_after_it_lost_its_data_goes_once_more() -> None:
+    """It was done before, by the TAKE whose answer is read only after the JOIN that told of it as of what runs."""
+    asked, _ = after(holding(), v.Acked(1, busy=False, follows=True), v.Polled(places=True))
+    joined, _ = after(asked, v.Beaten(ME, "lost", "2"), v.Joined(OTHER, "f"))
+    answered, commands = step(joined, v.Answered(Empty(denied=False), credit=True, places=True))
+    assert only(v.SendTake, commands) == v.SendTake(OTHER, 2, critical=True, acks=(1,))
+    done, commands = step(answered, v.Answered(Empty(denied=False), credit=True, places=True))
+    assert done.held == {}
+    assert not [command for command in commands if isinstance(command, v.Disown)]
 
 
 def test_what_is_on_its_way_is_not_sent_twice_but_by_who_leaves() -> None:
@@ -557,6 +577,18 @@ class Worker(RuleBasedStateMachine):
     def be_rung(self, *, credit: bool, places: bool) -> None:
         self.feed(v.Rung(credit, places))
 
+    @precondition(lambda self: self.state.may_take and not self.state.phase)
+    @rule()
+    def work_as_ever(self) -> None:
+        """A message is taken, done, and acknowledged with the next TAKE, whose answer is awaited."""
+        self.feed(v.Polled(places=True))
+        if self.answer is not None:
+            self.be_answered(credit=True, places=True)
+        for number in [number for number, how in self.celery.items() if how == "delivered"][-1:]:
+            del self.celery[number]
+            self.feed(v.Acked(number, busy=False, follows=True))
+            self.feed(v.Polled(places=True))
+
     @rule()
     def turn(self) -> None:
         """The loop turned."""
@@ -666,6 +698,7 @@ class Worker(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Good weather at last: whatever happened, each take ends, and in the end all that is not done is queued."""
         self.away = self.deaf = False
+        self.be_cut()
         for _ in range(3):
             self.beat()
         for number in list(self.celery):
@@ -674,6 +707,9 @@ class Worker(RuleBasedStateMachine):
                 v.Finished(number, follows=False) if how == "early" else v.Acked(number, busy=False, follows=False)
             )
         assert self.state.held == {}, "a take that never ends"
+        awaited = {self.state.next_id}
+        for member, held in self.held.items():
+            assert {*held, *self.emptied.get(member, ())} <= awaited, "a slot that nobody gives back"
         self.feed(v.LeaveAsked())
         assert not any(self.held.values())
         assert not any(self.emptied.values())

@@ -55,12 +55,21 @@ def unanswered(state: State) -> State:
 
 
 def acks_answered(state: State, not_mine: Container[int]) -> Outcome:
-    """The TAKE was answered, and with it what went along."""
+    """The TAKE was answered, and with it what went along.
+
+    Where Redis lost its data after that TAKE and holds the takes again, for who we are now, they are to go once more.
+    """
     commands: list[v.Command] = []
+    again: list[Held] = []
     for number in state.sent_acks:
-        state, disown = settled(state, state.held[number], mine=number not in not_mine)
+        held = state.held[number]
+        if held.owner != state.asked:
+            again.append(held._replace(resent=True))
+            continue
+        state, disown = settled(state, held, mine=number not in not_mine)
         commands += disown
-    return state._replace(sent_acks=()), commands
+    pending = (*(held.take.id for held in again), *state.pending_acks)
+    return noted(state, *again)._replace(sent_acks=(), pending_acks=pending), commands
 
 
 def rejection(held: Held) -> End:

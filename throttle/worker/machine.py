@@ -217,11 +217,11 @@ def _beat_due(state: State, boot: str) -> Outcome:
 def _beaten(state: State, event: v.Beaten) -> Outcome:
     if event.member != state.member or state.membership == "left":
         return state, ()
+    if event.standing == "lost":  # what is pending waits: a Redis that lost its data holds it again with this JOIN
+        state = _incarnate(state._replace(membership="out"), event.boot)
+        return state, (_join(state),)
     state, acks = ends.send_acks(state)
     match event.standing:
-        case "lost":
-            state = _incarnate(state._replace(membership="out"), event.boot)
-            return state, (*acks, _join(state))
         case "living":
             woken = (v.Kick(),) if state.membership == "suspect" else ()
             again = (v.SendDrain(state.member),) if state.drain else ()
