@@ -21,8 +21,8 @@ the fleet is looked at while it is idle and once more when every pod has left.
 | rss_growth_mb | memory, of the process that grew most, in the second half of its life |
 | open_files_growth | likewise its open files |
 
-The last two bind in a soak of ten minutes or more. Under chaos a worker meets its first retry, its first reconnect, its
-first full load one after the other for minutes, and each of them costs a worker of plain Celery as much: 20 MB in all.
+The last two bind in a soak of ten minutes or more: under chaos a worker meets its first retry, its first reconnect and
+its first full load one after the other for minutes, and each of them costs memory once, without the brake as well.
 
 The seed decides everything but the machine's own pace. A fault prints the seed, the story of each task concerned, and
 the folder in which logs, journal and records are kept.

@@ -2,11 +2,15 @@
 
 The records are in the form that ``app.local.judge`` reads. A start without an end is a run whose process died in it,
 whose pod was frozen for good, or which asked to be run again.
+
+Each process throws its garbage away every few seconds. By itself Python does so when there is much of it, and Celery's
+retries leave much (100 MB in a child, without the brake as well): what is to be seen is what a process holds.
 """
 # pyright: basic
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 POISONED = 86
 """Exit code of a process that a poison task ended."""
+COLLECT_S = 3.0
+_collected_s = 0.0
 
 
 def note(task: Any, what: str, **more: Any) -> None:
@@ -37,6 +43,16 @@ def note(task: Any, what: str, **more: Any) -> None:
         **more,
     }
     workload.records().rpush(workload.RUNS, json.dumps(entry))
+    if what == "start":
+        collect()
+
+
+def collect() -> None:
+    """Throw garbage away, now and then."""
+    global _collected_s  # noqa: PLW0603 - of this process, whichever of its threads comes first
+    if time.monotonic() - _collected_s > COLLECT_S:
+        _collected_s = time.monotonic()
+        gc.collect()
 
 
 def define(made: Celery) -> Celery:
