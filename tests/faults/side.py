@@ -106,9 +106,10 @@ class Side:
         """Messages in the queue."""
         return self.count("celery")
 
-    def unacknowledged(self) -> int:
-        """Messages that kombu filed for a worker."""
-        return self.count("unacked")
+    def unacknowledged(self, *tasks: str) -> int:
+        """Messages that kombu filed for a worker: of these tasks, or all."""
+        filed: Any = self.client.hvals("unacked")
+        return sum(not tasks or any(task.encode() in message for task in tasks) for message in filed)
 
     def parked(self) -> int:
         """Messages that wait in Redis until they are due."""

@@ -54,7 +54,7 @@ def killed_as_a_message_arrives(side: Side) -> str:
     side.wait(lambda: side.ends(after), "the work after it")
     if side.ends(task):
         return "was done by the next one"
-    return "is gone" if side.waiting() + side.unacknowledged() == 0 else "is somewhere"
+    return "is gone" if side.waiting() + side.unacknowledged(task) == 0 else "is somewhere"
 
 
 def longer_than_the_visibility_timeout(side: Side) -> str:
@@ -79,14 +79,14 @@ def killed_over_its_task(*, early: bool) -> Callable[[Side], str]:
     def play(side: Side) -> str:
         (first,) = side.start("pod", pool="threads")
         task = side.send("work", 0.7)
-        side.wait(lambda: side.starts(task) and not (early and side.unacknowledged()), "its start")
+        side.wait(lambda: side.starts(task) and not (early and side.unacknowledged(task)), "its start")
         first.kill()
         side.start("pod")
         after = side.send("work")
         side.wait(lambda: side.ends(after) and (side.system == "celery" or side.ends(task)), "the work after it")
         if side.ends(task):
             return "was done by the next one"
-        return "lies unacknowledged for an hour" if side.unacknowledged() else "is gone"
+        return "lies unacknowledged for an hour" if side.unacknowledged(task) else "is gone"
 
     return play
 
