@@ -169,3 +169,15 @@ def test_publishing_costs_the_same_with_many_waiters(server: Any) -> None:
     few = calls_of_a_put(3)
     assert calls_of_a_put(50) <= few + 2
     assert calls_of_a_put(500) <= few + 2
+
+
+def test_a_queue_that_is_a_key_of_another_type_keeps_nobody_from_beating_or_joining(lab: Lab) -> None:
+    """All wait for it; there is nothing to come for, and other queues are told of as ever."""
+    lab.client.set("q", "no list")
+    assert [lab.ops.beat(pod).standing for pod in PODS] == ["living"] * 5
+    lab.join("p5#1")
+    watched = lab.ops.watch("p0#1", 1000)
+    assert watched is not None
+    assert watched.rung == 0
+    lab.put("c", "urgent")
+    assert lab.rung(*PODS) == ["p4#1"]

@@ -14,6 +14,12 @@ local SCAN = 32         -- waiters looked at for one bell
 local BELL_MS, WAIT_MS = 5000, 60000
 local ANYTHING = ''     -- stands for a queue that is not in this Redis: who waits for it is rung for any free slot
 
+-- Messages in a queue; none where its key is of another type, or not ours to read: no reason to refuse a beat.
+local function queued(key)
+  local found = redis.pcall('LLEN', key)
+  return type(found) == 'number' and found or 0
+end
+
 local function waiters(lane, key) return ns .. 'waiting:' .. lane .. ':' .. key end
 local function coming(key) return ns .. 'coming:' .. key end
 local function bell(x) return ns .. 'bell:' .. x end
@@ -99,7 +105,7 @@ local function ring_any()
   for _, lane in ipairs(LANES) do
     if lane == 'critical' or taken <= cap then
       for _, key in ipairs(call('ZREVRANGEBYSCORE', ns .. 'waited:' .. lane, '+inf', now_ms - FRESH_MS)) do
-        local waiting = key == ANYTHING and SCAN or call('LLEN', key)
+        local waiting = key == ANYTHING and SCAN or queued(key)
         if waiting > 0 and waiting > call('ZCOUNT', coming(key), now_ms - COMING_MS, '+inf')
           and ring_lane(lane, key, taken, cap) == 1 then return 1 end
       end

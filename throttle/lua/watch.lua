@@ -16,7 +16,7 @@ local answer = {0, taken >= cap and 1 or 0}
 for _, lane in ipairs(LANES) do
   for _, key in ipairs(call('ZREVRANGEBYSCORE', ns .. 'waited:' .. lane, '+inf', now_ms - WAIT_MS)) do
     answer[#answer + 1] = key
-    local lonely = call('LLEN', key) - call('ZCOUNT', coming(key), now_ms - COMING_MS, '+inf')
+    local lonely = queued(key) - call('ZCOUNT', coming(key), now_ms - COMING_MS, '+inf')
     while lonely > 0 and ring_lane(lane, key, taken, cap) == 1 do
       lonely, answer[1] = lonely - 1, answer[1] + 1
       if lane == 'normal' then taken = taken + 1 end   -- who is rung will be busy: no more than there are slots
