@@ -50,7 +50,6 @@ FIGURES = (
     "after_p50_ms", "after_p99_ms", "after_bells", "keeper_per_s", "keeper_flow_per_s", "fleet_per_s", "lost",
     "idle_cores", "load",
 )  # fmt: skip
-AFTER_A_BLOW = ("killed_max_ms", "frozen_max_ms", "after_p50_ms", "after_p99_ms", "after_bells")
 SIZES = (1, 5, 20)
 GAP_S = (0.05, 0.5)
 STREAM_S, STREAM_GAP_S = 3.0, 0.05

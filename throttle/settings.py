@@ -57,8 +57,8 @@ class ThrottleSettings(BaseSettings):
     max_deliveries: int = Field(
         5, ge=1, le=1000000, validation_alias=_named("THROTTLE_MAX_DELIVERIES", "max_deliveries")
     )
-    """How often a message is delivered to pods that die over it, before it goes to the dead letters. The last two of
-    these deliveries are made alone: its pod takes nothing beside it."""
+    """How often a message is delivered to pods that die over it, before it goes to the dead letters. During
+    the last two of these deliveries its pod takes nothing more."""
 
     journal: int = Field(0, ge=0, le=100000000, validation_alias=_named("THROTTLE_JOURNAL", "journal"))
     """Entries that the log of operations keeps; 0 writes none. For tests, the demo and for looking into a fault: each
