@@ -30,6 +30,8 @@ ID = re.compile(r"\d{1,20}-\d{1,20}")
 """What the ID of a dead letter looks like: server time in ms, and a number."""
 PAGE = 200
 """Letters that are read at once, or moved in one script."""
+DIGITS = 14
+"""Of the longest number that an entry may have: ms up to the year 5138."""
 PRIORITY = "\x06\x16"
 """What kombu puts between the name of a queue and a priority."""
 
@@ -185,19 +187,32 @@ class DeadLetters:
         return cast("list[Entry]", answer)
 
     def _letter(self, entry: Entry) -> Letter:
+        """A letter, whatever somebody else wrote into the stream: one that is odd must not hide the others."""
         fields = {_text(name): _bytes(value) for name, value in entry[1].items()}
-        text: Callable[[str], str] = lambda name: _text(fields.get(name, b""))  # noqa: E731 - short, and used thrice
+        text: Callable[[str], str] = lambda name: _text(fields.get(name, b""))  # noqa: E731 - short, and used often
         return Letter(
             id=_text(entry[0]),
-            source=fields["source"],
-            raw=fields["raw"],
-            deliveries=int(fields["deliveries"]),
+            source=fields.get("source", b""),
+            raw=fields.get("raw", b""),
+            deliveries=_number(text("deliveries")),
             reason=text("reason"),
             member=text("member"),
-            at_ms=int(fields["at"]),
-            history=tuple(Failure(int(at), *rest) for at, *rest in json.loads(text("history") or "[]")),
+            at_ms=_number(text("at")),
+            history=_history(text("history")),
             prefix=self._keys.prefix,
         )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0
+
+
+def _history(text: str) -> tuple[Failure, ...]:
+    try:
+        lines = [Failure(_number(str(at)), *map(str, rest)) for at, *rest in json.loads(text or "[]")]
+    except (ValueError, TypeError, RecursionError):
+        return ()
+    return tuple(lines)
 
 
 def _age(letter_id: str) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -208,7 +208,7 @@ def requeued_starts_anew(lab: Lab) -> None:
     assert [failure.why for failure in letter.history] == ["crashed", "crashed", "requeued by hand", "rejected"]
 
 
-XDEL, PUSH = "call('XDEL', DEAD, ARGV[i])", "local pushed = redis.pcall(command"
+XDEL, PUSH = "call('XDEL', DEAD, ARGV[i])", "pushed = redis.pcall(command"
 CLOSED: dict[Scenario, dict[str, dict[str, str]]] = {
     requeued_once: {"the letter is left where it was": {XDEL: ""}},
     requeued_in_order: {"at the tail": {"and 'LPUSH' or 'RPUSH', {}": "and 'LPUSH' or 'LPUSH', {}"}},
@@ -226,14 +226,14 @@ CLOSED: dict[Scenario, dict[str, dict[str, str]]] = {
     silence_is_told: {"by the noticer": {"{r[5], 'pod lost'": "{m, 'pod lost'"}},
     acknowledged_is_forgotten: {
         "count alone deleted": {"call('DEL', count_key(source, raw))": "call('HDEL', count_key(source, raw), 'n')"},
-        "requeued with 0": {"math.max(tonumber(letter.deliveries), 1)": "0"},
+        "requeued with 0": {"math.max(n, 1)": "0"},
     },
     requeued_starts_anew: {
-        "nothing forgiven": {"ARGV[7]}), n)": "ARGV[7]}))"},
+        "nothing forgiven": {"history, n)": "history)"},
         "everything forgiven": {"counting(source, raw, n) >= limit": "counting(source, raw, n) == n and n >= limit"},
         "told of what is forgiven": {"n = counting(source, raw, n)\n": ""},
         "told of it when asked again": {"seq, counting(source, raw, n), source": "seq, n, source"},
-        "its story lost": {"tell(letter.history,": "tell(nil,"},
+        "its story lost": {"pcall(tell, letter.history,": "pcall(tell, nil,"},
         "without end": {"while #lines > math.min(limit + 1, LINES)": "while false"},
     },
     dropped_once: {"never looked": {"'dead', ARGV[i]) == 1": "'dead', ARGV[i]) >= 0"}},
@@ -345,6 +345,31 @@ def test_a_message_that_says_nothing_is_shown_and_comes_back_as_it_went(operatio
     assert (letter.task, letter.task_id, letter.arguments, letter.raw) == ("", "", "", raw)
     assert letters.requeue([letter.id]) == moved(letter.id)
     assert operations.client.lrange("q", 0, -1) == [raw]
+
+
+ODD = (
+    {"foo": "bar"},
+    {"source": "q", "raw": "m", "deliveries": "NaN", "at": "x", "history": "{{"},
+    {"source": "q", "raw": "m", "deliveries": "-1", "at": "9" * 30, "history": '[["now", "m", "why", "text"], [1]]'},
+    {"source": "q", "raw": "m", "history": "7"},
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_an_odd_entry_of_the_stream_hides_no_letter_and_goes_as_others_do(
+    operations: Operations, odd: dict[Any, Any]
+) -> None:
+    stream = operations.keys.dead()
+    number = operations.client.xadd(stream, odd)
+    (good,) = bury_many(operations, 1)
+    letters = DeadLetters(operations)
+    assert [letter.id for letter in letters] == [cast("bytes", number).decode(), good]
+    (outcome,) = letters.requeue([cast("bytes", number).decode()])
+    assert operations.client.lrange("q", 0, -1).count(b"m") == ("raw" in odd)
+    if "raw" not in odd:
+        assert outcome.error
+        assert letters.drop([outcome.id]) == moved(outcome.id)
+    assert [letter.id for letter in letters] == [good]
 
 
 def test_letters_are_found_by_their_id_and_by_that_of_their_task(operations: Operations) -> None:

@@ -14,11 +14,16 @@ for i = 8, #ARGV do
   if found then
     local letter = {}
     for j = 1, #found[2], 2 do letter[found[2][j]] = found[2][j + 1] end
-    local pushed = redis.pcall(command, letter.source, letter.raw)
+    local n = tonumber((letter.deliveries or ''):match('^%d+$') or 1)
+    n = math.max(n, 1)    -- never 0: what is acknowledged with 0 leaves its history
+    local line = {'', 'requeued by hand', ARGV[7]}
+    local told, history = pcall(tell, letter.history, line)
+    if not told then history = tell(nil, line) end
+    local pushed = {err = 'its entry names no queue or no message'}
+    if letter.source and letter.raw then pushed = redis.pcall(command, letter.source, letter.raw) end
     answer = type(pushed) == 'table' and pushed.err or 'OK'
     if answer == 'OK' then
-      local n = math.max(tonumber(letter.deliveries), 1)    -- never 0: what is acknowledged with 0 leaves its history
-      remember(letter.source, letter.raw, n, tell(letter.history, {'', 'requeued by hand', ARGV[7]}), n)
+      remember(letter.source, letter.raw, n, history, n)
       call('XDEL', DEAD, ARGV[i])
       log('dead_requeue', '', 'letter', ARGV[i], 'key', letter.source, 'where', ARGV[6], 'by', ARGV[7])
       ring_for(letter.source)
