@@ -101,8 +101,9 @@ def command_of(held: Held, *, keep: bool = False) -> v.Command:
 
 
 def send_owed(state: State) -> tuple[State, list[v.Command]]:
-    """Send again what did not get through."""
-    owed = [h._replace(owed=False, resent=True) for h in state.held.values() if h.owed]
+    """Send again what did not get through; the newest take first, so that at the head of a queue the order stands."""
+    newest_first = sorted(state.held.values(), key=lambda h: h.take.seq, reverse=True)
+    owed = [h._replace(owed=False, resent=True) for h in newest_first if h.owed]
     return noted(state, *owed)._replace(reachable=True), [command_of(h) for h in owed]
 
 

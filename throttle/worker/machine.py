@@ -182,24 +182,24 @@ def _answer(state: State, event: v.Answered) -> Outcome:  # noqa: PLR0911 - one 
 
 
 def _poked(state: State) -> Outcome:
-    if not state.phase:
+    if not state.phase or (state.poked and state.phase == "bell"):
         return state, ()
     return state._replace(poked=True), (v.Poke(state.asked),) if state.phase == "bell" else ()
 
 
 def _reopened(state: State, kept: frozenset[int]) -> Outcome:
-    """A new connection: join again (Redis may have lost or rolled back its data), then return what Celery dropped."""
+    """A new connection: join again (Redis may have lost or rolled back its data), then return what Celery dropped.
+
+    Its way back is owed until the JOIN got through: it may be what makes Redis hold it again, under another member.
+    """
     if state.membership == "left":
         return state, ()
-    commands: list[v.Command] = []
     state = ends.unanswered(state)._replace(membership="out")
-    for held in sorted(state.held.values(), key=lambda h: h.take.seq, reverse=True):
-        if held.take.id in kept or held.stage == "ending":
-            continue
-        end = End("ack") if held.stage == "emptied" else End("back")
-        state = ends.noted(state, held._replace(stage="ending", end=end))
-        commands.append(ends.command_of(state.held[held.take.id]))
-    return state, (_join(state), *commands) if state.member else commands
+    for held in state.held.values():
+        if held.take.id not in kept and held.stage != "ending":
+            end = End("ack") if held.stage == "emptied" else End("back")
+            state = ends.noted(state, held._replace(stage="ending", end=end, owed=True))
+    return state, (_join(state),) if state.member else ()
 
 
 # ---------------------------------------------------------------- the membership
