@@ -78,7 +78,7 @@ def expect(row: Row, report: Report) -> None:
     for name in ("lost", "out_of_order", "requeues", "violations"):
         report.expect(row, name, "exactly", 0)
     report.expect(row, "makespan_ratio", "at most", 1.08)
-    report.expect(row, "per_task", "at most", 5)
+    report.expect(row, "per_task", "at most", 3.3)
     report.expect(row, "idle_per_s", "at most", 3.5)
     report.expect(row, "saturated_per_s", "at most", 3.5)
     report.expect(row, "keeper_per_s", "at most", 10)
