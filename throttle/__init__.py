@@ -64,7 +64,7 @@ from an older snapshot. It was acknowledged since, and is dropped; or put back o
 
 **Guard**: silence of many looks like silence of Redis. The return of silent members waits one TTL, armed once and not
 again while silent members remain: by a JOIN or BEAT that finds the newest beat older than one and a half, by a noticer
-that had lost its own beat, or by more than half of four or more vanishing in one look.
+that had lost its own beat, or by more than half of four or more having missed two beats when the first counts as dead.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class Model:
                 self.guard_ms = None
             return 0
         guard_ms = self.guard_against(silent)
-        many = len(self.members) >= 4 and len(silent) * 2 > len(self.members)
+        quiet = sum(member.beat_ms <= self.now_ms - TTL_MS + BEAT_MS for member in self.members.values())
+        many = len(self.members) >= 4 and quiet * 2 > len(self.members)
         if guard_ms is None and (before_ms < self.now_ms - 2 * BEAT_MS or many):
             self.guard_ms = guard_ms = self.now_ms + TTL_MS
         if guard_ms is not None and guard_ms > self.now_ms:

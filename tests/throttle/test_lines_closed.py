@@ -239,6 +239,25 @@ def guard_after_mass_silence(lab: Lab) -> None:
     assert lab.queue("q") == ["m1"]
 
 
+def guard_when_many_vanish_one_after_the_other(lab: Lab) -> None:
+    """Pods that die together count as dead up to a beat apart, by their last beats: no look sees many at once."""
+    lab.join(A, B, C, D, E)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    for pod in (A, B, C):  # the last beats of those that die
+        lab.advance(BEAT_MS // 4, pod)
+    for _ in range(30):
+        lab.advance(BEAT_MS // 5, D, E)
+        if lab.ops.counts().silent:
+            assert lab.held(A)
+        if lab.ops.counts().silent == 3:
+            break
+    assert lab.ops.counts().silent == 3
+    lab.advance(TTL_MS, D, E)
+    lab.advance(1, D)
+    assert lab.queue("q") == ["m1"]
+
+
 def guard_is_armed_once(lab: Lab) -> None:
     """Pods that join during the guard do not put it off again and again."""
     lab.join(A, B, C, D, E)
@@ -532,6 +551,7 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (draining_member_counts_nowhere, {"call('ZREM', ALIVE, m)\n  call('ZADD', DRAINING, dead_at, m)":
                                       "call('ZADD', DRAINING, dead_at, m)"}),
     (guard_after_mass_silence, {"if guard and guard > now_ms then return 0 end": ""}),
+    (guard_when_many_vanish_one_after_the_other, {"quiet * 2 > all": "#silent * 2 > all"}),
     (guard_is_armed_once, {" and not guard_against(silent_members()) then arm_guard()": " then arm_guard()"}),
     (short_outage_is_not_believed_either, {"if before < now_ms - QUIET * beat_ms then": "if false then"}),
     (snapshot_from_before, {"if not runs[id] and": "if false and"}),

@@ -104,6 +104,7 @@ class Fleet:
         }
         self.pods: list[Pod] = []
         self.books = Books()
+        self._journal_from = "-"
         self.client: redis.Redis = eye or server.client()
         self.keys = Keys(prefix=prefix)
         self.producer = self.make_producer(url or server.url, **(config or {}))
@@ -203,10 +204,22 @@ class Fleet:
         return self.operations.counts()
 
     def journal(self, *operations: str) -> list[dict[str, str]]:
-        """Entries of the log of operations, of these kinds."""
-        entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.client.xrange(self.keys.journal()))
+        """Entries of the log of operations since the books were opened, of these kinds."""
+        found = self.client.xrange(self.keys.journal(), min=self._journal_from)
+        entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", found)
         read = [{k.decode(): v.decode() for k, v in fields.items()} for _, fields in entries]
         return [entry for entry in read if not operations or entry["op"] in operations]
+
+    def tasks_of(self, entries: Iterable[Mapping[str, str]]) -> set[str]:
+        """The tasks of entries of the log, by the numbers of their takes."""
+        wanted = {entry["seq"] for entry in entries}
+        takes = {(e["member"].partition("#")[0], e["id"]) for e in self.journal("take") if e["seq"] in wanted}
+        return {r["task"] for r in self.records() if (r["pod"], str(r["take"])) in takes}
+
+    def server_ms(self) -> int:
+        """The server's time."""
+        seconds, microseconds = cast("tuple[int, int]", self.client.time())
+        return seconds * 1000 + microseconds // 1000
 
     def logs(self) -> str:
         """The last lines of every pod."""
@@ -265,8 +278,10 @@ class Fleet:
         self.settles()
 
     def open_books(self) -> None:
-        """Forget what was sent so far; what is sent from now on is judged by `balance`."""
+        """Forget what was sent so far; what is sent from now on is judged by `balance`, and `journal` begins here."""
         self.books = Books()
+        last = cast("list[tuple[bytes, Any]]", self.client.xrevrange(self.keys.journal(), count=1))
+        self._journal_from = f"({last[0][0].decode()}" if last else "-"
 
     def judged(self) -> Verdict:
         """The verdict over all that is in the books, with the journal since Redis last lost it."""

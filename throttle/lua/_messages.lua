@@ -214,7 +214,8 @@ local function suspect_an_outage()
 end
 
 -- Whoever notices silent members returns what they held, unless their silence looks like Redis' own: the noticer had
--- lost its beat as well, or more than half of four or more vanished in one look. Then all wait one TTL, once.
+-- lost its beat as well, or more than half of four or more have missed their beats by then, those that still have some
+-- of their TTL left among them (who vanishes with others counts as dead up to a beat later). Then all wait one TTL, once.
 local function notice(my_last_beat_ms)
   local silent = silent_members()
   if #silent == 0 then
@@ -224,7 +225,8 @@ local function notice(my_last_beat_ms)
   end
   local guard = guard_against(silent)
   local all = call('ZCARD', ALIVE) + call('ZCARD', DRAINING)
-  if not guard and ((my_last_beat_ms or last_beat(m)) < now_ms - 2 * beat_ms or (all >= 4 and #silent * 2 > all)) then
+  local quiet = call('ZCOUNT', ALIVE, '-inf', now_ms + beat_ms) + call('ZCOUNT', DRAINING, '-inf', now_ms + beat_ms)
+  if not guard and ((my_last_beat_ms or last_beat(m)) < now_ms - 2 * beat_ms or (all >= 4 and quiet * 2 > all)) then
     guard = arm_guard()
   end
   if guard and guard > now_ms then return 0 end
