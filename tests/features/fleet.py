@@ -119,7 +119,14 @@ class Fleet:
         ]
         self.pods += started
         wait_ready(started)
+        self.wait(lambda: self._hear(names), "pods that hear commands: they subscribe a moment after they say ready")
         return started
+
+    def _hear(self, names: Sequence[str]) -> bool:
+        """Whether these pods answer."""
+        nodes = [f"{name}@local" for name in names]
+        answers: Any = self.app.control.broadcast("ping", destination=nodes, reply=True, timeout=2.0, limit=len(nodes))
+        return len(answers or ()) == len(nodes)
 
     def stop(self, pod: Process) -> None:
         """End a pod as Kubernetes does, and see it go in order."""

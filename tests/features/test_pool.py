@@ -38,6 +38,7 @@ def meets(fleet: Fleet, key: str, count: int) -> None:
 
 def most_held(fleet: Fleet, key: str, expected: int) -> None:
     """Let more tasks wait for a key than the pod may have, and see how many it takes."""
+    fleet.wait(lambda: fleet.held() == 0, "the acknowledgements of what was before")
     tasks = [fleet.send("wait_for", key) for _ in range(expected + 4)]
     fleet.wait(lambda: fleet.held() == expected, f"{expected} held, {fleet.held()} are")
     assert "ok" in fleet.control("ping")  # a whole turn of the loop, in which it could take more
