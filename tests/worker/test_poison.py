@@ -164,17 +164,19 @@ def test_a_task_that_kills_its_pod_is_a_dead_letter_and_its_neighbours_are_not(f
 
 @on_every_pool
 def test_what_celery_lets_go_without_a_word_is_a_failure_like_others(fleet: Fleet, pool: str) -> None:
-    """A lack of memory that the task is told of, an exit in the middle, a rejection: no pod and no slot is lost."""
+    """Told that there is no memory, exiting, shutting its worker down, rejecting: no pod and no slot is lost."""
     (pod,) = fleet.start("pod", pool=pool, concurrency=1 if pool == "solo" else 2, **SETTINGS)
     joins = len(fleet.journal("join"))
     hungry, leaving = fleet.send("poison", "out of memory, told"), fleet.send("poison", "it exits")
+    ending = fleet.send("poison", "it shuts down")
     rejected = fleet.send("poison", "it rejects")
     good = fleet.send("work")
-    fleet.wait(lambda: set(letters(fleet)) == {hungry, leaving, rejected}, "three dead letters", timeout_s=60.0)
+    fleet.wait(lambda: set(letters(fleet)) == {hungry, leaving, ending, rejected}, "four dead letters", timeout_s=60.0)
     fleet.wait_done(good)
     for task, deliveries, reason, text in (
         (hungry, LIMIT, "crashed", "MemoryError"),
         (leaving, LIMIT, "crashed", "SystemExit"),
+        (ending, LIMIT, "crashed", "WorkerShutdown"),
         (rejected, 1, "rejected", "ValueError: invalid literal for int()"),
     ):
         letter = letters(fleet)[task]
@@ -187,4 +189,4 @@ def test_what_celery_lets_go_without_a_word_is_a_failure_like_others(fleet: Flee
     assert pod.running
     assert len(fleet.journal("join")) == joins
     fleet.wait(lambda: fleet.counts().busy == 0, "the slot is free")
-    mend_and_requeue(fleet, hungry, leaving, rejected)
+    mend_and_requeue(fleet, hungry, leaving, ending, rejected)

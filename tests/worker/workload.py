@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 from celery import Celery
-from celery.exceptions import Reject
+from celery.exceptions import Reject, WorkerShutdown
 
 import throttle
 
@@ -108,6 +108,11 @@ def die_of_hunger() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def shut_down() -> None:
+    """Raise what Celery raises to end a worker."""
+    raise WorkerShutdown(3)
+
+
 def refuse() -> None:
     """Reject the message for good, and say why."""
     try:
@@ -122,5 +127,6 @@ ENDINGS: dict[str, Callable[[], object]] = {
     "out of memory, killed": die_of_hunger,
     "out of memory, told": exhaust_memory,
     "it exits": lambda: sys.exit(3),
+    "it shuts down": shut_down,
     "it rejects": refuse,
 }

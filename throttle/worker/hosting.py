@@ -25,6 +25,7 @@ from kombu.utils.eventio import READ
 
 from throttle.worker import vocabulary as v
 from throttle.worker.broker import RETRY_S, answer_s, is_overdue, refusal
+from throttle.worker.containment import contain
 from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.faults import AWAY, shortened
 
@@ -110,8 +111,9 @@ class Hosting(bootsteps.StartStopStep):
     # -- the life of a connection
 
     def have_stand_in(self) -> None:
-        """Let a process beat for this one, unless tasks run in children, where they never hold this process' lock."""
+        """Unless tasks run in children: let a process beat for this one, and let no task end it."""
         if not isinstance(self.consumer.pool, PreforkPool):
+            contain(self.consumer.pool)
             self.driver.have_stand_in()
 
     def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:

@@ -130,6 +130,12 @@ SHARED = (
     Internal("celery.worker.consumer.consumer", "Consumer.Blueprint", None, "state RUN in stop: a lost connection"),
     Internal("celery.bootsteps", "Blueprint.on_close", None, "wrapped: the worker ends"),
     Internal("kombu.asynchronous.hub", "Hub.create_loop", None, "called: lets children accept at the shutdown"),
+    Internal(
+        "celery.concurrency.base",
+        "BasePool.on_apply",
+        ("self", "args", "kwargs"),
+        "wrapped where tasks run in this process: none ends it",
+    ),
     Internal("billiard.pool", "Pool._cache", None, "read: what the children have"),
     Internal("billiard.pool", "ApplyResult._accepted", None, "read"),
     Internal("celery.worker.state", "reserved_requests", None, "read: what the pool has to do"),
