@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.local.guard import Process
-    from app.local.replay import Take
+    from app.local.replay import Replay, Take
     from benchmarks.fleet import Run
     from benchmarks.report import Report
 
@@ -110,51 +110,55 @@ class Flood:
     def measure(self, seconds: float) -> dict[str, Any]:
         """Flood for so long, drain, and judge."""
         fleet, report = self.fleet, self.report
-        follower = Follower(fleet.server.url, KEYS.journal(), ratio=RATIO, ttl_ms=round(fleet.variant.ttl_s * 1000))
-        follower.start()
-        producers = [self._start(0), self._start(1), self._start(2, "--pipelined")]
-        began_s = time.monotonic()
-        while time.monotonic() - began_s < seconds:
-            self._look("flood")
-        done = fleet.done()
-        told = [self._stop(producer) for producer in producers]
-        survivors = self.growth.grown(seconds / 4)
-        report.progress(f"{sum(len(each.accepted) for each in told)} accepted; waiting until they are done")
-        drained_s = self._drain()
-        follower.stop()
-        accepted = {f"{producer}-{n}" for producer, each in enumerate(told) for n in each.accepted}
+        ttl_ms = round(fleet.variant.ttl_s * 1000)
+        with Follower(fleet.server.url, KEYS.journal(), ratio=RATIO, ttl_ms=ttl_ms) as follower:
+            producers = [self._start(0), self._start(1), self._start(2, "--pipelined")]
+            began_s = time.monotonic()
+            while time.monotonic() - began_s < seconds:
+                self._look("flood")
+            done = fleet.done()
+            told = [self._stop(producer) for producer in producers]
+            survivors = self.growth.grown(seconds / 4)
+            report.progress(f"{sum(len(each.accepted) for each in told)} accepted; waiting until they are done")
+            drained_s = self._drain()
         sent = sum(each.sent for each in told)
-        runs = fleet.runs()
-        times = Counter(run.task for run in runs)
-        wrong, checked = disorder(follower.found.takes, runs)
         refusals = sum((Counter(each.refusals) for each in told), Counter[str]())
-        verdict = follower.found
-        joined_anew = len(follower.members) - len(fleet.pods)
         for text, count in refusals.most_common(5):
             report.progress(f"{count} times a producer was told: {text}")
+        ended = sum(not pod.running for pod in fleet.pods.values())
         return {
             "system": fleet.variant.system,
             "pool": fleet.variant.pool,
             "seconds": seconds,
             "sent": sent,
             "sent_per_s": round(sent / seconds),
-            "accepted": len(accepted),
             "refused": refusals.total(),
             "reached_the_limit": int(refusals.total() > 0),
             "unclear": sum(count for text, count in refusals.items() if FULL not in text),
-            "ghosts": len(set(times) - accepted),
-            "lost": len(accepted - set(times)),
-            "doubled": sum(count > 1 for count in times.values()),
-            "out_of_order": wrong,
-            "order_checked": checked,
-            "violations": len(verdict.violations) + len(verdict.contradictions),
-            "restarts": sum(not pod.running for pod in fleet.pods.values()) + joined_anew,
+            **self._weighed(told, follower.found),
+            "restarts": ended + len(follower.members) - len(fleet.pods),
             "done_per_s": round(done / seconds),
             "longest_queue": self.longest,
             "peak_mb": rounded(self.peak_mb, 1),
             "rss_growth_mb": max((grown.rss_mb for grown in survivors), default=None),
             "open_files_growth": max((grown.files for grown in survivors), default=None),
             "drained_s": drained_s,
+        }
+
+    def _weighed(self, told: Sequence[Told], found: Replay) -> dict[str, int]:
+        """What the producers were told against what the tasks and the journal say."""
+        accepted = {f"{producer}-{n}" for producer, each in enumerate(told) for n in each.accepted}
+        runs = self.fleet.runs()
+        times = Counter(run.task for run in runs)
+        wrong, checked = disorder(found.takes, runs)
+        return {
+            "accepted": len(accepted),
+            "ghosts": len(set(times) - accepted),
+            "lost": len(accepted - set(times)),
+            "doubled": sum(count > 1 for count in times.values()),
+            "out_of_order": wrong,
+            "order_checked": checked,
+            "violations": len(found.violations) + len(found.contradictions),
         }
 
     def _start(self, number: int, *arguments: str) -> Process:

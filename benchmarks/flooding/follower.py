@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import redis
 
@@ -19,12 +19,12 @@ PAUSE_S = 0.05
 
 
 class Follower:
-    """A thread that replays the journal from its beginning."""
+    """A thread that replays the journal from its beginning, to what is there at its end; a context manager."""
 
     def __init__(self, url: str, journal: str, *, ratio: float, ttl_ms: int) -> None:
         """``journal``: its key. It must not have been trimmed before."""
         self.found = Replay()
-        """What the replay found; complete after :meth:`stop`."""
+        """What the replay found; complete after the block."""
         self.members: set[str] = set()
         """Every incarnation that ever joined."""
         self._client = redis.Redis.from_url(url)
@@ -32,11 +32,12 @@ class Follower:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Begin."""
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Read what is left, and end."""
         self._stopped.set()
         self._thread.join()
