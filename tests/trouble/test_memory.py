@@ -62,12 +62,12 @@ def test_pods_come_back_to_a_full_redis(fleet: Fleet) -> None:
 
 def test_a_new_pod_joins_a_fleet_on_a_full_redis(fleet: Fleet) -> None:
     """More pods are what a queue that fills Redis needs."""
-    tasks = [fleet.send(0.5, queue="critical") for _ in range(70)]
+    tasks = [fleet.send(0.5, queue="critical") for _ in range(140)]  # enough for the time that pods need to start
     with full(fleet):
         before = len(fleet.pods)
         fleet.start(["prefork", "gevent"])
         new = {pod.name for pod in fleet.pods[before:]}
-        fleet.wait_done(tasks, timeout_s=40.0)
+        fleet.wait_done(tasks, timeout_s=60.0)
         assert new <= {r["pod"] for r in fleet.records()}
     for pod in fleet.pods[before:]:
         pod.process.terminate()
