@@ -4,13 +4,11 @@ The whole log of operations is judged each time, by a replay that believes no po
 and nothing that a pod says after it was given up has any effect.
 """
 
-# pyright: basic
-
 from __future__ import annotations
 
 import random
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -56,7 +54,8 @@ def disowned(fleet: Fleet, pods: Sequence[Pod]) -> dict[str, int]:
     answers: dict[str, int] = {}
 
     def all_answer() -> bool:
-        stats = fleet.producer.control.inspect(names, timeout=1.0).stats() or {}
+        answer = fleet.producer.control.inspect(names, timeout=1.0).stats()
+        stats = cast("dict[str, Any]", answer or {})
         answers.update({name.partition("@")[0]: found["throttle"]["disowned"] for name, found in stats.items()})
         return len(answers) == len(names)
 
