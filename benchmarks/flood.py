@@ -28,7 +28,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from app.local.processes import ROOT
+from app.local.processes import ROOT, START_S
+from app.local.waiting import wait_until
 from benchmarks.arguments import POOLS, positive, whole
 from benchmarks.fleet import KEYS, RATIO, Fleet, Variant
 from benchmarks.flooding.follower import Follower
@@ -113,6 +114,7 @@ class Flood:
         ttl_ms = round(fleet.variant.ttl_s * 1000)
         with Follower(fleet.server.url, KEYS.journal(), ratio=RATIO, ttl_ms=ttl_ms) as follower:
             producers = [self._start(0), self._start(1), self._start(2, "--pipelined")]
+            wait_until(lambda: all((self.folder / str(n)).exists() for n in range(3)), START_S, what="the producers")
             began_s = time.monotonic()
             while time.monotonic() - began_s < seconds:
                 self._look("flood")
