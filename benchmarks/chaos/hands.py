@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, cast
 
 import redis
 
+from app.local.processes import is_ready
 from app.local.servers import ServerError
 from app.local.toxics import Hold, Latency, Timeout
 from benchmarks.chaos.fleet import name_of
@@ -121,7 +122,8 @@ class Hands:
                 pod.kill()
                 harm.ends()
             case "kill-child":
-                children = children_of(pod.pid)
+                # A pool that loses a process while it starts gives up, and its worker with it: Celery's own making.
+                children = children_of(pod.pid) if is_ready(pod) else []
                 if children:
                     # Outside prefork the only child is the stand-in, whose death is no harm to any task.
                     if self._fleet.pool_of(name) == "prefork":

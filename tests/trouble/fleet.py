@@ -80,6 +80,8 @@ class Fleet:
         config: Mapping[str, Any] | None = None,
         eye: redis.Redis | None = None,
         prefix: str = "",
+        app: str = APP,
+        work: str = f"{APP}.work",
     ) -> None:
         """Prepare a fleet on a running server.
 
@@ -92,8 +94,11 @@ class Fleet:
             config: Celery settings of pods and producer.
             eye: the test's own client, where the server's plain address is not enough.
             prefix: before all keys.
+            app: what the pods run.
+            work: its task that takes some seconds.
         """
         self.guard, self.server, self.folder, self.url = guard, server, folder, url
+        self.app, self.work = app, work
         self.records_file = folder / "records.jsonl"
         self.settings = {
             "THROTTLE_TTL": f"{TTL_S:g}",
@@ -129,7 +134,7 @@ class Fleet:
 
     def _process(self, name: str, pool: str, proxy: Proxy, concurrency: int, settings: Mapping[str, str]) -> Process:
         placement = Placement(
-            self.url or f"redis://127.0.0.1:{proxy.port}/0", self.folder, {**self.settings, **settings}, app=APP
+            self.url or f"redis://127.0.0.1:{proxy.port}/0", self.folder, {**self.settings, **settings}, app=self.app
         )
         return start_pod(self.guard, placement, name, pool=pool, concurrency=concurrency, include=[recorder.__name__])
 
@@ -159,7 +164,8 @@ class Fleet:
         """Publish, as Celery does by itself with three more tries; once, without `retry`. Raises what the call does."""
         at_s = time.time()
         args = () if task == "retried" else (seconds,)
-        sent = self.producer.send_task(f"{APP}.{task}", args, queue=queue, ignore_result=True, retry=retry)
+        name = self.work if task == "work" else f"{APP}.{task}"
+        sent = self.producer.send_task(name, args, queue=queue, ignore_result=True, retry=retry)
         self.books.accepted.append(Published(sent.id, queue, at_s))
         return sent.id
 

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from app.local.servers import Server
 from app.local.toxics import Bandwidth, Hold, Latency, LimitData, Slicer, Timeout
 from tests.support.waiting import wait_until
-from tests.trouble.fleet import TTL_S, Load
+from tests.trouble.conftest import KEEPS_ITS_DATA
+from tests.trouble.fleet import TTL_S, Fleet, Load
 
 if TYPE_CHECKING:
-    from app.local.toxics import Toxic
-    from tests.trouble.fleet import Fleet
+    from collections.abc import Iterator
 
-pytestmark = pytest.mark.parametrize("standing", ["valkey"], indirect=True, scope="module")
-"""What befalls the way to a server is the same for each kind of server."""
+    from app.local.guard import Guard
+    from app.local.toxics import Toxic
 
 SILENCE_S = TTL_S + 1.5
+
+
+@pytest.fixture(scope="module")
+def standing(guard: Guard) -> Iterator[Fleet]:
+    """A pod on each pool; what befalls the way to a server is the same for each kind of server."""
+    server = Server(guard, options=KEEPS_ITS_DATA).start()
+    fleet = Fleet(guard, server, guard.folder("trouble"))
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.end()
+        server.kill()
 
 
 def everywhere(fleet: Fleet, toxic: Toxic) -> ExitStack:
@@ -106,3 +120,60 @@ def test_redis_is_away_for_longer_than_celerys_pauses_grow(fleet: Fleet) -> None
         pod.proxy.accept()
     fleet.wait(lambda: fleet.counts().alive == len(fleet.pods), "all pods alive", TTL_S)
     assert fleet.each_consumes(10.0) < 5.0
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
+def test_a_pod_can_be_stopped_while_redis_is_away(guard: Guard, *, silent: bool) -> None:
+    """SIGTERM ends it with what it runs done, however Redis is away; nobody has to kill it."""
+    server = Server(guard).start()
+    fleet = Fleet(guard, server, guard.folder("trouble"))
+    try:
+        fleet.start()
+        tasks = {fleet.send(1.0, queue="critical") for _ in fleet.pods}
+        fleet.wait(lambda: fleet.running() == tasks, "a task in each pod")
+        for pod in fleet.pods:
+            if silent:
+                pod.proxy.add(Timeout())
+            else:
+                pod.proxy.refuse()
+            pod.process.terminate()
+        for pod in fleet.pods:
+            assert pod.process.wait(30.0) == 0, pod.process.read_log()[-3000:]
+        assert set(fleet.done()) == tasks
+    finally:
+        fleet.end()
+        server.kill()
+
+
+def test_results_that_nobody_takes(guard: Guard) -> None:
+    """The connections for results are half-open as well: no place is kept for the two minutes that are Celery's own."""
+    server = Server(guard).start()
+    settings = {"TASK_QUEUE": "celery", "PULSE_EVERY": "0"}
+    fleet = Fleet(
+        guard, server, guard.folder("trouble"), app="app.celery", work="tasks.jobs.loads.sleep", settings=settings
+    )
+    try:
+        fleet.start()
+        fleet.producer.conf.task_ignore_result = False
+        tasks = [with_result(fleet) for _ in fleet.pods]
+        fleet.wait(lambda: fleet.running() == set(tasks), "a task in each pod")
+        with everywhere(fleet, Timeout()):
+            last(3.0)
+        fleet.wait(lambda: fleet.counts().alive == len(fleet.pods), "all pods alive", TTL_S + 2)
+        assert fleet.each_consumes(40.0) < 25.0
+        fleet.wait(lambda: all(server_has_result(fleet, task) for task in tasks), "the results", 30.0)
+        assert all(fleet.started(task) == 1 for task in tasks)
+    finally:
+        fleet.end()
+        server.kill()
+
+
+def with_result(fleet: Fleet) -> str:
+    """Send a task whose result is kept."""
+    return str(fleet.producer.send_task(fleet.work, (1.0,), queue="critical").id)
+
+
+def server_has_result(fleet: Fleet, task: str) -> bool:
+    """Whether a result was stored as a success."""
+    found = cast("bytes | None", fleet.client.get(f"celery-task-meta-{task}"))
+    return found is not None and b"SUCCESS" in found

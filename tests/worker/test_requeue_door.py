@@ -41,7 +41,7 @@ class Pod:
             self.channel.queue_declare(queue)
             self.channel.basic_consume(queue, no_ack=False, callback=self.received, consumer_tag=queue)
         self.places = 1
-        self.door = RedisDoor(self.channel, CRITICAL, self.is_open, self.driver)
+        self.door = RedisDoor(self.channel, CRITICAL, self.is_open, self.driver, [])
         self.driver.queues = self.door
 
     def received(self, message: Any) -> None:

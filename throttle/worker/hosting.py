@@ -116,6 +116,16 @@ class Hosting(bootsteps.StartStopStep):
             contain(self.consumer.pool)
             self.driver.have_stand_in()
 
+    def send_events_once(self) -> None:
+        """Try no event until it gets through, as Celery does with its heartbeat: what does not is sent later.
+
+        The loop would wait for it while Redis is away, and on gevent a shutdown for ever.
+        """
+        dispatcher = self.consumer.event_dispatcher
+        if dispatcher is not None:
+            send = dispatcher.send
+            dispatcher.send = lambda *args, **options: send(*args, **(options | {"retry": False}))
+
     def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
         """Look at the state of things once in each turn of the hub."""
         hub.on_tick.add(self.tick)

@@ -21,7 +21,7 @@ import click
 from throttle.errors import ConfigurationError
 from throttle.settings import ThrottleSettings, load_settings
 from throttle.worker import internals, retries, signals
-from throttle.worker.broker import BrokerConnection, time_limits
+from throttle.worker.broker import ANSWER_S, BrokerConnection, time_limits
 from throttle.worker.vocabulary import OPTION
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ DEFAULTS_OF_THE_TAKE: dict[str, Any] = {
 DEFAULTS_OF_REDIS: dict[str, Any] = {
     "broker_channel_error_retry": True,  # one that refuses a command (a replica now, full) is waited for, not died of
     "broker_connection_max_retries": None,  # ... however long it is away
+    "redis_socket_timeout": ANSWER_S,  # for results; two minutes by itself, for which a task would keep its place
 }
 """The same, where the broker is Redis."""
 

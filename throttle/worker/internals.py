@@ -128,6 +128,8 @@ SHARED = (
     Internal("kombu.transport.redis", "MultiChannelPoller.on_poll_start", ("self",), "wrapped on gevent"),
     Internal("kombu.asynchronous.hub", "Hub.call_soon", ("self", "callback", "args"), "called: wakes the loop"),
     Internal("celery.worker.consumer.consumer", "Consumer.Blueprint", None, "state RUN in stop: a lost connection"),
+    Internal("celery.worker.consumer.events", "Events", None, "makes event_dispatcher"),
+    Internal("celery.events.dispatcher", "EventDispatcher.send", None, "wrapped: an event is tried once"),
     Internal("celery.bootsteps", "Blueprint.on_close", None, "wrapped: the worker ends"),
     Internal("kombu.asynchronous.hub", "Hub.create_loop", None, "called: lets children accept at the shutdown"),
     Internal(
@@ -158,6 +160,8 @@ REQUEUE = (
     Internal("kombu.transport.redis", "Channel._q_for_pri", None, "called: key of a queue"),
     Internal("kombu.transport.redis", "QoS.can_consume", None, "replaced: answers are always read"),
     Internal("kombu.transport.redis", "QoS.restore_by_tag", None, "called: back to the head"),
+    Internal("kombu.transport.redis", "QoS.ack", ("self", "delivery_tag"), "extended: repeated where Redis was away"),
+    Internal("kombu.transport.redis", "QoS._remove_from_indices", None, "called: likewise"),
     Internal("celery.worker.consumer.consumer", "Consumer.on_task_request", None, "replaced: the gate"),
     Internal("celery.worker.state", "active_requests", None, "read: what runs"),
     Internal("celery.worker.state", "task_ready", None, "called: Celery forgets a request"),

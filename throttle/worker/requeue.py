@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from celery.worker import state as worker_state
 from kombu.transport import redis as kombu_redis
+from kombu.transport import virtual
 
 from throttle.keys import Keys
 from throttle.worker import vocabulary as v
@@ -90,10 +91,17 @@ class RedisDoor:
     hears_bells = True
 
     def __init__(
-        self, channel: Any, critical: frozenset[str], is_open: Callable[[str], bool], driver: GateDriver
+        self,
+        channel: Any,
+        critical: frozenset[str],
+        is_open: Callable[[str], bool],
+        driver: GateDriver,
+        owed: list[str],
     ) -> None:
-        """Stand between the channel and its order of queues."""
+        """Stand between the channel and its order of queues. `owed`: acknowledgements that did not get through."""
         self._channel, self._critical, self._is_open, self._driver = channel, critical, is_open, driver
+        self._owed = owed
+        self._acknowledge, channel.qos.ack = channel.qos.ack, self._ack
         self._left_out: list[str] = []
         self._cycle, channel._queue_cycle = channel._queue_cycle, self
         has_credit = channel.qos.can_consume
@@ -104,6 +112,7 @@ class RedisDoor:
     def consume(self, n: int) -> list[str]:
         """The queues that may be fetched from now, in kombu's order; then the bell, if others are left out."""
         self._driver.feed(KnockDue())
+        self.settle()
         queues = self._cycle.consume(n)
         opened = [queue for queue in queues if self._is_open(queue)]
         self._left_out = [queue for queue in queues if queue not in opened]
@@ -123,7 +132,22 @@ class RedisDoor:
         """All else is kombu's own."""
         return getattr(self._cycle, name)
 
+    def _ack(self, delivery_tag: str) -> None:
+        """Acknowledge; what does not get through is owed, and given up as credit: else this pod would fetch no more."""
+        try:
+            self._acknowledge(delivery_tag)
+        except REDIS_ERRORS:
+            self._owed.append(delivery_tag)
+            virtual.QoS.ack(self._channel.qos, delivery_tag)
+
     # what the gate asks
+
+    def settle(self) -> None:
+        """Acknowledge what is owed, if Redis answers again. One round trip for each."""
+        with contextlib.suppress(*REDIS_ERRORS):
+            while self._owed:
+                self._channel.qos._remove_from_indices(self._owed[0]).execute()
+                del self._owed[0]
 
     def waits_for(self) -> list[str]:
         """See `Door`."""
@@ -189,6 +213,7 @@ class RequeueGate(Hosting):
         self.permits: dict[int, Any] = {}
         """Requests that were let in and have not ended."""
         self.door: Door | None = None
+        self.owed: list[str] = []
         self._hand_over, c.on_task_request = c.on_task_request, self.on_task_request
         super().__init__(c, **options)
 
@@ -196,13 +221,14 @@ class RequeueGate(Hosting):
         """Keep the door of this connection from now on."""
         channel = c.task_consumer.channel
         if isinstance(channel, kombu_redis.Channel):
-            self.door = RedisDoor(channel, self.critical, self.is_open, self.driver)
+            self.door = RedisDoor(channel, self.critical, self.is_open, self.driver, self.owed)
             self.join_poller(channel.connection.cycle)
         else:
             self.door = BrokerDoor(c.task_consumer, self.is_open)
         self.driver.queues, self.driver.host = self.door, self
         self.driver.feed(v.Reopened(frozenset(n for n, request in self.permits.items() if not self.is_over(request))))
         self.have_stand_in()
+        self.send_events_once()
 
     def is_open(self, queue: str) -> bool:
         """Whether messages of a queue may be fetched now. A critical one not for a pod that has no place for it."""

@@ -57,6 +57,7 @@ class Brake(Hosting):
             self.join_poller(channel.connection.cycle)
         self.driver.attach(channel, self, frozenset(kept))
         self.have_stand_in()
+        self.send_events_once()
 
     def kept(self) -> dict[int, Any]:
         """Requests that outlive a lost connection: accepted by the pool, or where Celery cannot take them back."""
