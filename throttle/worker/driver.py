@@ -257,9 +257,11 @@ class Driver:
         return v.Settled(number, mine)
 
     def _send_beat(self, member: str) -> Standing:
-        before_s = time.time()
+        before_s, sent_s = time.time(), time.monotonic()
         beat = self.operations.beat(member)
         self._note_clock(before_s, beat.server_ms)
+        if beat.standing != "lost":
+            self.heartbeat.renewed(sent_s)
         return beat.standing
 
     def _join(self, command: v.Join, then: Callable[[v.Event | GateEvent], None]) -> None:

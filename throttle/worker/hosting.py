@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
 from celery.concurrency.prefork import TaskPool as PreforkPool
-from celery.exceptions import Reject, TaskRevokedError, TimeLimitExceeded
+from celery.exceptions import Reject, TimeLimitExceeded
 from celery.worker import state as worker_state
 from kombu.utils.eventio import READ
 
 from throttle.worker import vocabulary as v
+from throttle.worker.beginning import guard_beginning, put_back
 from throttle.worker.broker import RETRY_S, answer_s, is_overdue, refusal
 from throttle.worker.containment import contain
 from throttle.worker.driver import REDIS_ERRORS
@@ -66,12 +67,6 @@ class Pipe:
             os.read(self.reading, 4096)
 
 
-def put_back(request: Any) -> None:
-    """Let Celery forget a request and give its message back."""
-    worker_state.task_ready(request)
-    request.reject(requeue=True)
-
-
 def cold() -> bool:
     """Whether the worker shuts down without waiting for its tasks."""
     return worker_state.should_terminate is not None and worker_state.should_terminate is not False
@@ -104,6 +99,10 @@ class Hosting(bootsteps.StartStopStep):
 
     def after_end(self, number: int) -> None:
         """Celery has ended the request of a take (or permit). In the thread that ended it."""
+
+    def is_lost(self, _number: int) -> bool:
+        """Whether a take is surely not ours any more, or may not be: its task is not to be begun."""
+        return False
 
     def unfit(self, request: Any, number: int, error: Exception) -> None:
         """The pool does not take the request of a take (or permit), for what it says; `error` tells why."""
@@ -276,7 +275,7 @@ class Hosting(bootsteps.StartStopStep):
             feed(v.Failed(number, "time limit", f"TimeLimitExceeded: {timeout} s"))
             return self._end(number, timed_out, (soft, timeout), {})
 
-        self._guard_execution(request, number)
+        guard_beginning(self, request, number)
         request.on_accepted, request.on_success = on_accepted, on_success
         request.on_failure, request.on_timeout = on_failure, on_timeout
 
@@ -288,27 +287,6 @@ class Hosting(bootsteps.StartStopStep):
         if rejects and isinstance(error.reason, AWAY):
             error.requeue = True  # a retry that the broker did not take: the message itself comes again
         return error
-
-    def _guard_execution(self, request: Any, number: int) -> None:
-        """Keep a message that the pool cannot take (a time limit that is no number) from ending the worker."""
-        execute = request.execute_using_pool
-
-        def execute_using_pool(*args: Any, **options: Any) -> Any:
-            try:
-                for limit in request.time_limits or ():
-                    float(limit or 0)  # some pools notice only where nobody hears of it
-                return execute(*args, **options)
-            except TaskRevokedError:
-                raise
-            except Exception as error:
-                held = self.driver.state.held.get(number)
-                if held is None or held.stage == "running" or isinstance(error, AWAY):
-                    raise
-                logger.exception("task %s[%s] cannot be run as its message asks", request.name, request.id)
-                self.unfit(request, number, error)
-                raise TaskRevokedError(str(error)) from error  # for which Celery gives the pool's place back
-
-        request.execute_using_pool = execute_using_pool
 
     def _end(self, number: int, end: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         try:

@@ -7,6 +7,7 @@ the messages that nobody can use, and acknowledgements at once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from celery.worker import state as worker_state
 
 from throttle.worker import vocabulary as v
 from throttle.worker.credit import take_id
+from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.faults import told
 from throttle.worker.hosting import Hosting
 from throttle.worker.take import TakingChannel
@@ -88,6 +90,19 @@ class Brake(Hosting):
         request = self.requests.pop(take_id, None)
         if request is not None:
             worker_state.task_ready(request)
+
+    def is_lost(self, number: int) -> bool:
+        """Whether this pod was silent for a TTL since it took the message, as far as it knows; then a beat tells.
+
+        One that stands holds what it held. One that was given up is another member from here on, and what the old one
+        held went to others; unless Redis lost its data, when this member holds it again.
+        """
+        driver = self.driver
+        if not driver.heartbeat.lease_left_s:
+            with contextlib.suppress(*REDIS_ERRORS):
+                driver.beat()
+        held = driver.state.held.get(number)
+        return held is not None and not (driver.heartbeat.lease_left_s and held.owner == driver.state.member)
 
     def unfit(self, request: Any, number: int, error: Exception) -> None:
         """The pool does not take this request: its message is a dead letter, and nothing else suffers."""
