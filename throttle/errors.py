@@ -4,6 +4,7 @@
     ├── ConfigurationError     a setting, an argument or an app that cannot work (also a ValueError)
     ├── NameClash              another living incarnation beats under this pod's name
     ├── NotAMember             the fleet does not know this member (any more); join again
+    ├── QueueUnusable          the key of a queue is of another type: nothing was published
     └── RedisUnusable
         ├── RedisUnreachable   nobody answered in the time allowed
         ├── RedisRefused       the server answered, but not to us (password, access rights)
@@ -30,6 +31,10 @@ class NameClash(HeadroomError):
 
 class NotAMember(HeadroomError):
     """The fleet does not know this member (any more). Nothing was taken; join again."""
+
+
+class QueueUnusable(HeadroomError):
+    """The key of a queue in Redis is no list, so nothing can be published there. Nothing was."""
 
 
 class RedisUnusable(HeadroomError):

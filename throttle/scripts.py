@@ -160,6 +160,11 @@ class Operations:
         """From the same answer: acknowledgements that were none of the member's (any more)."""
         return frozenset(map(int, answer[-1]))
 
+    @staticmethod
+    def parse_odd(answer: Any) -> tuple[bytes, ...]:
+        """From the same answer: queue keys that are no list, and were passed over."""
+        return tuple(map(_bytes, answer[-2]))
+
     def take(
         self,
         member: str,

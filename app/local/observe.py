@@ -87,7 +87,8 @@ class Observer:
                     pipe.llen(queue + suffix)
             for member in members:
                 pipe.hlen(self.keys.held(member))
-            numbers = cast("list[int]", pipe.execute())
+            answers = cast("list[object]", pipe.execute(raise_on_error=False))
+        numbers = [answer if isinstance(answer, int) else 0 for answer in answers]  # an error: the key is no list
         steps = len(PRIORITY_LISTS)
         waiting = {q: sum(numbers[n * steps : (n + 1) * steps]) for n, q in enumerate(self.queues)}
         held = numbers[len(self.queues) * steps :]

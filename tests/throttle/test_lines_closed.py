@@ -513,6 +513,35 @@ def queue_that_takes_nothing_back(lab: Lab) -> None:
     assert letters == [b"m1", b"m2"]
 
 
+def queue_of_another_type_is_passed_over(lab: Lab) -> None:
+    """A string at the name of a queue stops no other queue, and what is acknowledged on the way is done."""
+    lab.join(A)
+    lab.put("r", "m1", "m2")
+    lab.client.set("q", "no list")
+    lab.client.set("c", "no list")
+    assert lab.take(A) == "m1"
+    answer = lab.ops.take_command(A, 2, ("c",), ("q", "r"), [1])
+    raw = lab.client.execute_command(*answer)
+    assert lab.ops.parse_odd(raw) == (b"c", b"q")
+    assert lab.ops.parse_not_mine(raw) == frozenset()
+    assert [entry.rpartition(b"r")[2] for entry in lab.held(A).values()] == [b"m2"]
+    assert lab.ops.ack(A, 2)
+    lab.ids[A] = 2
+    lab.client.delete("q", "c")
+    lab.put("q", "m3")
+    assert lab.take(A) == "m3"
+
+
+def thousands_of_queues(lab: Lab) -> None:
+    """As many queues as there may be: Lua hands over some thousands of keys at once."""
+    lab.join(A)
+    queues = tuple(f"q{number}" for number in range(9000))
+    assert lab.take(A, queues) == "empty"
+    lab.put(queues[-1], "m1")
+    assert lab.take(A, queues) == "m1"
+    assert lab.ops.ack(A, 1, keep=True, work=queues)
+
+
 RETURN = "push(r[3], r[4], r[2], 'head', lost and {r[5], 'pod lost', lost})"
 CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (beat_does_not_mark, {"if call('EXISTS', held(m)) == 1 then mark(m) end": "call('ZADD', BUSY, 'inf', m)"}),
@@ -581,6 +610,10 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
                            "silent_in[index] or call('ZRANGEBYSCORE', index, '-inf', now_ms + 2 * ttl_ms)"}),
     (due_is_what_the_server_says, {"if tonumber(ARGV[7]) <= now_ms then return 2 end": ""}),
     (queue_that_takes_nothing_back, {"redis.pcall(": "redis.call("}),
+    (queue_of_another_type_is_passed_over, {"redis.pcall('RPOP', key)": "call('RPOP', key)"}),
+    (queue_of_another_type_is_passed_over, {"odd[#odd + 1] = key": ""}),
+    (queue_of_another_type_is_passed_over, {"found = redis.pcall(unpack(command))": "found = call(unpack(command))"}),
+    (thousands_of_queues, {"local MANY, odd = 1000, {}": "local MANY, odd = 100000, {}"}),
 ]  # fmt: skip
 SCENARIOS = list(dict.fromkeys(scenario for scenario, _ in CLOSED))
 

@@ -82,19 +82,31 @@ local function push(source, raw, n, where, failure)
     'at', now_ms, 'history', history)
 end
 
+-- Pop from one key; nothing where it is of another type, which is noted in `odd`: other queues go on.
+local MANY, odd = 1000, {} -- keys in one command: Lua's stack holds some thousands
+local function pop_one(key)
+  local raw = redis.pcall('RPOP', key)
+  if type(raw) ~= 'table' then return raw end
+  if not raw.err:find('WRONGTYPE', 1, true) then call('RPOP', key) end -- raises
+  odd[#odd + 1] = key
+end
+
 -- Remove the message at the head of the first queue in KEYS[first..last] that has one: its queue and itself, or nil.
 local function pop(first, last)
-  if first > last then return nil end
-  if redis.REDIS_VERSION_NUM then -- 7.0 and newer, and Valkey: one look at all of them
-    local command = {'LMPOP', last - first + 1, unpack(KEYS, first, last)}
-    command[#command + 1] = 'RIGHT'
-    local found = call(unpack(command))
-    if not found then return nil end
-    return found[1], found[2][1]
-  end
-  for i = first, last do
-    local raw = call('RPOP', KEYS[i])
-    if raw then return KEYS[i], raw end
+  for from = first, last, MANY do
+    local to, found = math.min(last, from + MANY - 1), nil
+    if redis.REDIS_VERSION_NUM then -- 7.0 and newer, and Valkey: one look at all of them
+      local command = {'LMPOP', to - from + 1, unpack(KEYS, from, to)}
+      command[#command + 1] = 'RIGHT'
+      found = redis.pcall(unpack(command))
+      if found and not found.err then return found[1], found[2][1] end
+    end
+    if found ~= false then
+      for i = from, to do
+        local raw = pop_one(KEYS[i])
+        if raw then return KEYS[i], raw end
+      end
+    end
   end
 end
 
@@ -184,8 +196,10 @@ local function due()
 end
 
 local function silent_members()
-  local all = {unpack(silent_of(ALIVE))}
-  for _, x in ipairs(silent_of(DRAINING)) do all[#all + 1] = x end
+  local all = {}
+  for _, index in ipairs{ALIVE, DRAINING} do
+    for _, x in ipairs(silent_of(index)) do all[#all + 1] = x end
+  end
   return all
 end
 

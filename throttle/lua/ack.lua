@@ -8,6 +8,8 @@
 -- RETURNS 1 | 0          0: NOT_YOURS, no effect
 even_when_full()
 if not finish(ARGV[6]) then return 0 end
-local keep = ARGV[7] == '1' and (#KEYS == 1 or call('EXISTS', unpack(KEYS, 2)) > 0)
+local work = #KEYS == 1
+for i = 2, ARGV[7] == '1' and #KEYS or 1 do work = work or call('EXISTS', KEYS[i]) == 1 end
+local keep = ARGV[7] == '1' and work
 if slot_freed(keep) then ring_any() end
 return 1

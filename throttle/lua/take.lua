@@ -7,10 +7,10 @@
 -- ARGV[6] take id        the next number of the process' counter
 -- ARGV[7] critical       how many of the queue keys are critical
 -- ARGV[8..] acks         numbers of takes whose work is done
--- RETURNS {1, seq, deliveries, source, raw, not_mine}    not_mine: those acks that had no effect
---       | {0, denied, watched, not_mine}    nothing; denied: normal work was not admitted; watched: by a doorkeeper
---       | {-1, not_mine}    LOST: not a living member
---       | {-2, not_mine}    STALE: this number was taken before and is done with; nothing was taken
+-- RETURNS {1, seq, deliveries, source, raw, odd, not_mine}    odd: queue keys that are no list; not_mine: acks of no effect
+--       | {0, denied, watched, odd, not_mine}    nothing; denied: no normal work was admitted; watched: by a doorkeeper
+--       | {-1, odd, not_mine}    LOST: not a living member
+--       | {-2, odd, not_mine}    STALE: this number was taken before and is done with; nothing was taken
 even_when_full()
 local id, critical, not_mine = ARGV[6], tonumber(ARGV[7]), {}
 for i = 8, #ARGV do
@@ -18,7 +18,7 @@ for i = 8, #ARGV do
 end
 local function nothing(code)
   if #not_mine < #ARGV - 7 and slot_freed() then ring_any() end
-  return {code, not_mine}
+  return {code, odd, not_mine}
 end
 
 if not living(m) then return nothing(-1) end
@@ -30,7 +30,7 @@ if made_before(id) then
   if not again or again == '' then return nothing(-2) end
   local seq, n, source, raw = open(again)
   strike_off(m)
-  return {1, seq, counting(source, raw, n), source, raw, not_mine}
+  return {1, seq, counting(source, raw, n), source, raw, odd, not_mine}
 end
 local others, cap = busy(m), capacity()
 local admitted = others < cap
@@ -47,7 +47,7 @@ if raw then
   log('take', m, 'id', id, 'seq', seq, 'lane', lane, 'key', source, 'deliveries', n, 'busy', others,
     'capacity', cap)
   ring_any()     -- the baton: more work and a slot left
-  return {1, seq, n, source, raw, not_mine}
+  return {1, seq, n, source, raw, odd, not_mine}
 end
 local want = {}
 for i = 2, #KEYS do
@@ -57,4 +57,4 @@ end
 local free = slot_freed()
 register(m, want)
 if rung or free then ring_any() end    -- the slot, or a bell that was no use here, goes on
-return {0, admitted and 0 or 1, call('EXISTS', ns .. 'doorkeeper'), not_mine}
+return {0, admitted and 0 or 1, call('EXISTS', ns .. 'doorkeeper'), odd, not_mine}

@@ -15,6 +15,7 @@ Whose part is what
 `machine`      one pure function, `step(state, event) -> (state, commands)`. Every decision is there
 `driver`       runs the commands and feeds what came of them back; owns the lock, the client and the heartbeat
 `take`         kombu's channel and transport with our two commands in place of theirs
+`publishing`   how a channel publishes: PUT
 `retries`      the lane of a task that asks to be run again
 `credit`       kombu's prefetch credit, and the way of an acknowledgement to the driver
 `step`         the bootstep: ties one consumer (its requests, its acknowledgements) to the driver

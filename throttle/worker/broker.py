@@ -130,11 +130,15 @@ class SturdyChannel(kombu_redis.Channel):
             logger.debug("not bound: %s to %s (%s)", queue, exchange, error)
 
     def _size(self, queue: str) -> int:
-        """Messages in a queue, outside of a transaction: a full Redis 7.0 refuses whatever is in one."""
+        """Messages in a queue, none where its key is no list; in no transaction, which a full Redis 7.0 refuses."""
         with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
             for priority in self.priority_steps:
                 pipe.llen(self._q_for_pri(queue, priority))
-            return sum(size for size in pipe.execute() if isinstance(size, int))
+            sizes = pipe.execute(raise_on_error=False)
+        for error in sizes:
+            if isinstance(error, Exception) and "WRONGTYPE" not in str(error):
+                raise error
+        return sum(size for size in sizes if isinstance(size, int))
 
     def _delete(self, queue: str, exchange: str, routing_key: str, pattern: str, *args: Any, **options: Any) -> None:
         """Delete a queue; likewise."""

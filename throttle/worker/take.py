@@ -8,8 +8,8 @@ kombu's `unacked` is not written then: `held:<member>` is the only truth, and no
 
 Broadcast messages are not taken. They come by publish/subscribe, belong to nobody, and are only counted by kombu.
 
-What goes kombu's own way although a queue takes it: replies and remote control (`*.pidbox`), queues with an expiry
-(kombu renews it with each message), and batches. Nobody is rung for them; a waiting pod looks once a second.
+How it publishes is in `publishing`. A queue whose key in Redis is of another type (somebody wrote there) is passed over
+by TAKE and named in the log; the other queues go on.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ import redis
 from kombu import connection as kombu_connection
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import loads
 from redis.exceptions import NoScriptError
 
-from throttle.keys import Keys
-from throttle.scripts import Operations, Rule
-from throttle.worker import retries
 from throttle.worker import vocabulary as v
-from throttle.worker.broker import BrokerConnection, SturdyChannel
+from throttle.worker.broker import BrokerConnection
 from throttle.worker.credit import QoS
 from throttle.worker.faults import AWAY, told
+from throttle.worker.publishing import PuttingChannel, odd
 from throttle.worker.state import Held
 
 if TYPE_CHECKING:
-    from throttle.scripts import Argument
+    from throttle.scripts import Argument, Operations
     from throttle.worker.driver import Driver
 
 logger = logging.getLogger(__name__)
 
+TELL_S = 60.0
+"""A queue that cannot be taken from is named so often."""
 DUE_SOON_MS = 500
 """What is due within this is left to Celery's own timer: Redis brings a parked message back when somebody looks, which
 may be a second later."""
@@ -66,20 +66,17 @@ class Worker(Protocol):
         ...
 
 
-class TakingChannel(SturdyChannel):
+class TakingChannel(PuttingChannel):
     """A channel that publishes with PUT and, once a driver is attached, consumes with TAKE."""
 
     QoS = QoS
     qos: QoS
-    from_transport_options = (*kombu_redis.Channel.from_transport_options, v.OPTION)
-
-    headroom: dict[str, Any] = {}  # noqa: RUF012 - kombu sets transport options as attributes over class defaults
     driver: Driver | None = None
-    _operations: Operations | None = None
     critical: frozenset[str] = frozenset()
     delivered = False
     _consumed: tuple[str, ...] = ()
     """The queues that are consumed, broadcasts aside; kombu counts them anew each time it is asked."""
+    _told_s = -TELL_S
 
     def take_with(self, driver: Driver, critical: frozenset[str], worker: Worker) -> None:
         """Become a taking channel; `critical` are the names of the queues of the critical lane."""
@@ -88,43 +85,6 @@ class TakingChannel(SturdyChannel):
         self._keys: dict[str, list[str]] = {}
         self.do_restore = False
         self.driver = driver
-
-    # -- publishing
-
-    def operations(self) -> Operations:
-        """The fleet's operations over this channel's own connections; kombu makes new ones after a fork."""
-        if self._operations is None or self._operations.client.connection_pool is not self.pool:
-            self._operations = self._make_operations()
-        return self._operations
-
-    def _make_operations(self) -> Operations:
-        options = {
-            "fleet": "default",
-            "ratio": 0.8,
-            "ttl_ms": 30000,
-            "max_deliveries": 5,
-            "journal": 0,
-            **self.headroom,
-        }
-        keys = Keys(str(options["fleet"]), self.global_keyprefix)
-        rule = Rule(**{name: options[name] for name in Rule._fields})
-        return Operations(redis.Redis(connection_pool=self.pool), keys, rule)
-
-    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
-        queue = self._lane_of(queue, message)
-        if "_publish_batch" in options or queue in self._expires or queue.endswith(".pidbox"):
-            super()._put(queue, message, **options)
-            return
-        key = self._q_for_pri(queue, self._get_message_priority(message, reverse=False))
-        self.operations().put(self.global_keyprefix + key, dumps(message))
-
-    def _lane_of(self, queue: str, message: dict[str, Any]) -> str:
-        """The queue for a message: a retry may go to the first critical one instead of its own."""
-        critical = self.headroom.get("critical", ())
-        if not critical or queue in critical:
-            return queue
-        moves = retries.is_for_the_critical_lane(message, self.headroom.get("retry_lane", "normal"))
-        return critical[0] if moves else queue
 
     # -- the connection that takes
 
@@ -203,10 +163,11 @@ class TakingChannel(SturdyChannel):
         """The answer to what is under way, as an event."""
         connection, state = self.client.connection, driver.state
         try:
-            answer = self.client.parse_response(connection, "EVALSHA")  # right for BRPOP too: its content is not used
-        except NoScriptError:
-            driver.operations.load("take")
-            return v.Unknown(self.has_credit(), self.worker.places())
+            try:
+                answer = self.client.parse_response(connection, "EVALSHA")  # for BRPOP too: its content is not used
+            except NoScriptError:
+                driver.operations.load("take")
+                return v.Unknown(self.has_credit(), self.worker.places())
         except (redis.RedisError, OSError) as error:
             driver.feed(v.Cut())
             connection.disconnect()
@@ -215,9 +176,18 @@ class TakingChannel(SturdyChannel):
             raise
         if state.phase != "take":
             return v.Rung(self.has_credit(), self.worker.places())
+        self._tell_of(driver.operations.parse_odd(answer))
         took = driver.operations.parse_take(state.next_id, answer)
         not_mine = driver.operations.parse_not_mine(answer)
         return v.Answered(took, self.has_credit(), self.worker.places(), not_mine)
+
+    def _tell_of(self, keys: tuple[bytes, ...]) -> None:
+        """Name the queues whose keys are no lists, once in a while."""
+        if not keys or time.monotonic() - self._told_s < TELL_S:
+            return
+        self._told_s = time.monotonic()
+        for key in keys:
+            logger.error("headroom: nothing is taken from queue %s: %s", self._sources.get(key, "?"), odd(key.decode()))
 
     # -- delivery
 
