@@ -54,7 +54,7 @@ RUN groupadd --system --gid 10001 headroom \
 COPY --from=packages /opt/headroom /opt/headroom
 COPY --from=packages /srv/headroom /srv/headroom
 
-# /tmp is all that must be writable: the signs of life and beat's schedule are there.
+# /tmp is all that must be writable: the signs of life are there.
 ENV PATH=/opt/headroom/bin:$PATH \
     PYTHONPATH=/srv/headroom \
     PYTHONDONTWRITEBYTECODE=1 \

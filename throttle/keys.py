@@ -23,6 +23,9 @@ bell:<member>             5 s     list, the bell itself
 deliveries*               1 week  how often a message was delivered before, and what ended that
 journal                   1 h     log of operations, off unless asked for
 stats                     1 week  counters of the fleet, such as violations
+schedule:lease            lease   the beat that leads the schedule
+schedule:entries          none    hash, entry of the schedule -> its record; what is declared no more is removed
+schedule:beats            1 min   zset, beats by when they last asked to lead
 ========================  ======  ==========================================================================
 """
 
@@ -89,3 +92,15 @@ class Keys:
     def stats(self) -> str:
         """Hash: counters of the fleet."""
         return self.namespace() + "stats"
+
+    def schedule_lease(self) -> str:
+        """String: the beat that leads the schedule, and since when; Redis ends it."""
+        return self.namespace() + "schedule:lease"
+
+    def schedule_entries(self) -> str:
+        """Hash: entry of the schedule -> next due time, last one, when that ran, how often, digest (server us)."""
+        return self.namespace() + "schedule:entries"
+
+    def schedule_beats(self) -> str:
+        """Zset: beats by when they last asked to lead (server ms)."""
+        return self.namespace() + "schedule:beats"

@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from app.container import health, lifesign
+from app.container import health
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,8 @@ def options(role: str) -> list[str]:
     """What a role gets unless the command says otherwise: of an option that is given twice, Celery takes the last."""
     return {
         "worker": ["--loglevel=INFO"],
-        # Beat looks after itself at least every 5 s, and keeps its schedule where a read-only container may write.
-        "beat": ["--loglevel=INFO", "--max-interval=5", f"--schedule={lifesign.folder() / 'beat-schedule'}"],
+        # Beat looks after itself at least every 5 s, and writes no file: its container may be read-only.
+        "beat": ["--loglevel=INFO", "--max-interval=5", "--pidfile="],
         "flower": [],
     }.get(role, [])
 

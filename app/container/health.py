@@ -2,7 +2,8 @@
 
 worker, beat   its main loop has turned within the last 15 s (`lifesign`). While Redis is away a worker's does not:
                it consumes nothing, and says so. Good for a look, for `depends_on` and for a readiness probe, and
-               not for a liveness probe: a restart brings no Redis back
+               not for a liveness probe: a restart brings no Redis back. A beat's turns whether it leads, stands by or
+               is cut off from Redis
 flower         its page answers
 """
 

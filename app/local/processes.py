@@ -106,9 +106,8 @@ def start_pods(guard: Guard, placement: Placement, count: int, *, pool: str = "p
 
 
 def start_beat(guard: Guard, placement: Placement) -> Process:
-    """Start beat; its schedule's memory is a file in the fleet's folder."""
+    """Start beat; what it has run stands in the fleet's Redis."""
     command = [*_celery(placement), "beat", "--loglevel", "INFO", "--pidfile", ""]
-    command += ["--schedule", str(placement.folder / "beat-schedule")]
     return guard.start("beat", command, log=placement.log("beat"), env=placement.environment(), cwd=placement.folder)
 
 

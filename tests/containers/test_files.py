@@ -14,8 +14,9 @@ from kubernetes_validate.utils import all_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
-MANIFEST = (ROOT / "k8s" / "worker.yaml").read_text()
-PAGE = (ROOT / "docs" / "how-to" / "run-in-pods.md").read_text()
+MANIFESTS = {role: (ROOT / "k8s" / f"{role}.yaml").read_text() for role in ("worker", "beat")}
+MANIFEST = MANIFESTS["worker"]
+PAGES = {"worker": "run-in-pods.md", "beat": "schedule.md"}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 USER = "10001"
 VERSIONS = sorted(set(all_versions()))
@@ -32,9 +33,9 @@ def services() -> dict[str, dict[str, Any]]:
     return yaml.safe_load(with_defaults(COMPOSE))["services"]
 
 
-def pod() -> dict[str, Any]:
-    """The pod of the manifest."""
-    return yaml.safe_load(MANIFEST)["spec"]["template"]["spec"]
+def pod(role: str) -> dict[str, Any]:
+    """The pod of a role's manifest."""
+    return yaml.safe_load(MANIFESTS[role])["spec"]["template"]["spec"]
 
 
 # ---------------------------------------------------------------- compose
@@ -87,8 +88,9 @@ def test_flower_is_published_to_this_machine_alone() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_manifest_is_what_this_kubernetes_allows(version: str) -> None:
-    kubernetes_validate.validate(yaml.safe_load(MANIFEST), version, strict=True)
+@pytest.mark.parametrize("role", MANIFESTS)
+def test_the_manifest_is_what_this_kubernetes_allows(role: str, version: str) -> None:
+    kubernetes_validate.validate(yaml.safe_load(MANIFESTS[role]), version, strict=True)
 
 
 def test_the_schemas_reach_from_the_oldest_supported_kubernetes_to_the_newest() -> None:
@@ -103,15 +105,16 @@ def test_a_misspelt_key_in_the_manifest_would_be_noticed() -> None:
         kubernetes_validate.validate(manifest, "1.37", strict=True)
 
 
-def test_the_pod_is_confined() -> None:
-    assert pod()["automountServiceAccountToken"] is False
-    assert pod()["securityContext"] == {
+@pytest.mark.parametrize("role", MANIFESTS)
+def test_the_pod_is_confined(role: str) -> None:
+    assert pod(role)["automountServiceAccountToken"] is False
+    assert pod(role)["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": int(USER),
         "runAsGroup": int(USER),
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    (container,) = pod()["containers"]
+    (container,) = pod(role)["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -120,24 +123,34 @@ def test_the_pod_is_confined() -> None:
     assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
 
 
-def test_the_pod_is_named_by_kubernetes_and_has_time_to_finish() -> None:
-    (container,) = pod()["containers"]
+@pytest.mark.parametrize(("role", "grace_s"), [("worker", 60), ("beat", 10)])
+def test_the_pod_is_named_by_kubernetes_and_has_time_to_finish(role: str, grace_s: int) -> None:
+    (container,) = pod(role)["containers"]
     variables = {variable["name"]: variable for variable in container["env"]}
     assert variables["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert "secretKeyRef" in variables["REDIS_URL"]["valueFrom"]
-    assert pod()["terminationGracePeriodSeconds"] >= 60
+    assert pod(role)["terminationGracePeriodSeconds"] >= grace_s
     assert "livenessProbe" not in container
 
 
-def test_the_manifest_runs_what_the_compose_file_runs() -> None:
-    (container,) = pod()["containers"]
-    worker = services()["worker"]
-    assert container["args"] == worker["command"]
-    assert container["readinessProbe"]["exec"]["command"] == worker["healthcheck"]["test"][1:]
+@pytest.mark.parametrize("role", MANIFESTS)
+def test_the_manifest_runs_what_the_compose_file_runs(role: str) -> None:
+    (container,) = pod(role)["containers"]
+    service = services()[role]
+    assert container["args"] == service["command"]
+    assert container["readinessProbe"]["exec"]["command"] == service["healthcheck"]["test"][1:]
 
 
-def test_the_page_shows_the_manifest_as_it_is() -> None:
-    assert f"```yaml\n{MANIFEST}```\n" in PAGE
+def test_two_beats_run_side_by_side() -> None:
+    manifest = yaml.safe_load(MANIFESTS["beat"])["spec"]
+    assert manifest["replicas"] == 2
+    assert "rollingUpdate" in manifest["strategy"]
+    assert "Never scale" not in COMPOSE
+
+
+@pytest.mark.parametrize("role", MANIFESTS)
+def test_the_page_shows_the_manifest_as_it_is(role: str) -> None:
+    assert f"```yaml\n{MANIFESTS[role]}```\n" in (ROOT / "docs" / "how-to" / PAGES[role]).read_text()
 
 
 # ---------------------------------------------------------------- the image

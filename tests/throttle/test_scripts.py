@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import redis
 
-from throttle import dead, rights, scripts
+from throttle import dead, rights, schedule, scripts
 from throttle.dead import DeadLetters
 from throttle.keys import Keys
+from throttle.schedule import Messages, Schedule
 from throttle.scripts import Operations, Rule, Take, read_lua, script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OPERATIONS = (*scripts.OPERATIONS, *dead.OPERATIONS, *rights.OPERATIONS)
+OPERATIONS = (*scripts.OPERATIONS, *dead.OPERATIONS, *rights.OPERATIONS, *schedule.OPERATIONS)
 COMMON_ARGUMENTS = 5  # member, ttl, ratio, max deliveries, journal: _rule.lua
 TAKE = Take(1, 1, 0, b"q", b"m")
 CALLS: dict[str, Callable[[Operations], Any]] = {
@@ -32,10 +33,16 @@ CALLS: dict[str, Callable[[Operations], Any]] = {
     "empty": lambda ops: ops.empty("a#1", 1),
     "join": lambda ops: ops.join("a#1", running=[TAKE]),
     "knock": lambda ops: ops.knock("a#1", ["q", "r"], put_back=1),
+    "lead": lambda ops: Schedule(ops, "a#1", 1).lead(),
     "leave": lambda ops: ops.leave("a#1"),
     "park": lambda ops: ops.park("a#1", 1, 1),
     "put": lambda ops: ops.put("q", "m"),
+    "resign": lambda ops: Schedule(ops, "a#1", 1).resign(""),
     "rights": lambda ops: rights.missing(ops, keys=["q", "r"]),
+    "run": lambda ops: Schedule(ops, "a#1", 1).run(
+        "a#1 1", "nightly", expected_us=1, due_us=1, next_us=2, messages=Messages([("q", "m")], [("c", "m")])
+    ),
+    "settle": lambda ops: Schedule(ops, "a#1", 1).settle("a#1 1", {"nightly": schedule.Record(1)}),
     "take": lambda ops: ops.take("a#1", 1, ["c"], ["q", "r"]),
     "watch": lambda ops: ops.watch("a#1", 1000),
 }

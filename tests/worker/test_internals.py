@@ -20,7 +20,7 @@ from throttle.worker import internals
 
 
 def test_everything_is_where_it_was() -> None:
-    assert {gate: internals.moved(gate) for gate in internals.GATES} == {"take": [], "requeue": []}
+    assert {part: internals.moved(part) for part in internals.INTERNALS} == {"take": [], "requeue": [], "beat": []}
 
 
 def test_the_versions_are_those_that_were_tried() -> None:

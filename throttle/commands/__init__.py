@@ -20,6 +20,7 @@ from __future__ import annotations
 import click
 
 from throttle.commands.letters import dead
+from throttle.commands.schedule import schedule
 from throttle.commands.status import status
 
 __all__ = ["command"]
@@ -27,8 +28,9 @@ __all__ = ["command"]
 
 @click.group("throttle", no_args_is_help=True)
 def command() -> None:
-    """Look at a fleet that throttle.install made, and at its dead letters."""
+    """Look at a fleet that throttle.install made, at its schedule and at its dead letters."""
 
 
 command.add_command(dead)
+command.add_command(schedule)
 command.add_command(status)

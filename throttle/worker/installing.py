@@ -49,6 +49,8 @@ DEFAULTS_OF_REDIS: dict[str, Any] = {
     "redis_socket_timeout": ANSWER_S,  # for results; two minutes by itself, for which a task would keep its place
 }
 """The same, where the broker is Redis."""
+SCHEDULER = {"beat_scheduler": "throttle.worker.scheduler:Scheduler"}
+"""The same, where it fits Celery and kombu: any number of beats, of which one leads."""
 
 
 @dataclass
@@ -156,6 +158,7 @@ def configure(app: Any) -> None:
     on_redis = _is_redis(conf)
     defaults = DEFAULTS | (DEFAULTS_OF_THE_TAKE if made.gate == "take" else {})
     defaults |= DEFAULTS_OF_REDIS if on_redis else {}
+    defaults |= SCHEDULER if on_redis and not internals.moved("beat") else {}
     for name, value in defaults.items():
         if not _chosen(conf, name) and conf[name] != value:
             conf[name] = value

@@ -170,7 +170,27 @@ REQUEUE = (
 )
 """Of `gate="requeue"`."""
 
-INTERNALS = {"take": (*TAKE, *SHARED), "requeue": (*REQUEUE, *SHARED)}
+BEAT = (
+    Internal("kombu.transport.redis", "Channel._put", ("self", "queue", "message", "kwargs"), "replaced: kept"),
+    Internal(
+        "kombu.transport.redis",
+        "Channel._put_fanout",
+        ("self", "exchange", "message", "routing_key", "kwargs"),
+        "replaced: kept",
+    ),
+    Internal("kombu.transport.redis", "Channel._get_publish_topics", ("self", "exchange", "routing_key"), "called"),
+    Internal("kombu.transport.redis", "Channel._q_for_pri", ("self", "queue", "pri"), "called: key of a queue"),
+    Internal("kombu.transport.virtual.base", "Channel._get_message_priority", ("self", "message", "reverse"), "called"),
+    Internal("kombu.connection", "Connection.get_transport_cls", ("self",), "wrapped: a channel that keeps messages"),
+    Internal("celery.beat", "Scheduler.setup_schedule", ("self",), "replaced: no file"),
+    Internal("celery.beat", "Scheduler.tick", None, "replaced: one turn of ours"),
+    Internal("celery.beat", "Scheduler.close", ("self",), "extended: makes room for another beat"),
+    Internal("celery.beat", "_evaluate_entry_args", ("entry_args",), "called: arguments that are made at the run"),
+    Internal("celery.beat", "_evaluate_entry_kwargs", ("entry_kwargs",), "called: likewise"),
+)
+"""Of the scheduler. Where one has moved, an app keeps Celery's, of which only one may run."""
+
+INTERNALS = {"take": (*TAKE, *SHARED), "requeue": (*REQUEUE, *SHARED), "beat": BEAT}
 
 
 def find(internal: Internal) -> Any:
