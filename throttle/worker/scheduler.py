@@ -29,22 +29,18 @@ import heapq
 import logging
 import secrets
 import time
-import uuid
-from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from celery import beat
-from celery.result import denied_join_result
 
 from throttle.errors import ConfigurationError, RedisRefused, RedisTooOld, RedisUnreachable
 from throttle.schedule import Messages, Ran, Record, Schedule
-from throttle.worker import parcels
 from throttle.worker.connecting import reach
 from throttle.worker.dues import moment
 from throttle.worker.entries import LATE_S, Entry, Plan, plan, records
 from throttle.worker.faults import AWAY
 from throttle.worker.installing import one_line
+from throttle.worker.parcels import Parcels
 
 if TYPE_CHECKING:
     from throttle.schedule import Led
@@ -58,7 +54,6 @@ ASK_S = 1.0
 """How often a standby asks, at the least: a leader that ended in order is replaced within this."""
 TRIES = 3
 """How often the same run may fail as if Redis were away, while Redis answers, before the entry is blamed."""
-TASK_IDS = uuid.UUID("5f0d5a34-5d0e-4d0a-9d3c-6e0a5f3a6a57")
 
 
 class Clock:
@@ -94,6 +89,7 @@ class Scheduler(beat.Scheduler):
             super().__init__(app, **{**options, "lazy": False})
         self._boot = secrets.token_hex(4)
         self._redis: Schedule | None = None
+        self._parcels = Parcels(app, self.settings.fleet, self.Producer)
         self._clock = Clock()
         self._term = ""
         self._lease_until_s = self._ask_at_s = 0.0
@@ -164,16 +160,9 @@ class Scheduler(beat.Scheduler):
         if not self._told_cut_off:
             logger.warning("schedule: Redis failed, asking again until it answers: %s", error)
             self._told_cut_off = True
-        self._drop_connection()
+        self._parcels.drop()
         self._ask_at_s = 0.0
         return RETRY_S
-
-    def _drop_connection(self) -> None:
-        """Make messages over a new connection next time; whatever ails this one."""
-        self.__dict__.pop("producer", None)
-        connection = self.__dict__.pop("connection", None)
-        if connection is not None:
-            connection.collect()
 
     # -- leading
 
@@ -251,7 +240,7 @@ class Scheduler(beat.Scheduler):
         """Make the message and run; where that cannot be done, move on without a run."""
         if todo.run_us is not None:
             try:
-                messages = self._messages(entry, todo.run_us)
+                messages = self._parcels.make(entry, todo.run_us, moment(self._clock.now_us()))
                 ran = self._move(schedule, entry, record, todo, messages)
             except Exception as error:
                 if self._is_away(entry, todo.run_us, error):
@@ -273,30 +262,6 @@ class Scheduler(beat.Scheduler):
             messages=messages,
         )
 
-    def _messages(self, entry: Entry, due_us: int) -> Messages:
-        """What Celery publishes for an entry that is due. Its times go by the server's clock, not by this pod's."""
-        options = dict(entry.options)
-        now = moment(self._clock.now_us())
-        if isinstance(options.get("expires"), (int, float)):
-            options["expires"] = now + timedelta(seconds=options["expires"])
-        if isinstance(options.get("countdown"), (int, float)):
-            options["eta"] = now + timedelta(seconds=options.pop("countdown"))
-        told = {"celery_beat_task": True, "beat_entry": entry.name, "beat_due": moment(due_us).isoformat()}
-        options["headers"] = {**(options.get("headers") or {}), **told}
-        options.setdefault("task_id", str(uuid.uuid5(TASK_IDS, f"{self.settings.fleet} {entry.name} {due_us}")))
-        args, kwargs = beat._evaluate_entry_args(entry.args), beat._evaluate_entry_kwargs(entry.kwargs)
-        task = self.app.tasks.get(entry.task)
-        producer = self.producer
-
-        def publish() -> None:
-            with denied_join_result():  # or the result back end listens for each result, for as long as beat lives
-                if task is None:
-                    self.send_task(entry.task, args, kwargs, producer=producer, retry=False, **options)
-                else:
-                    task.apply_async(args, kwargs, producer=producer, retry=False, **options)
-
-        return parcels.collect(self.app, self.connection, publish)
-
     def _is_away(self, entry: Entry, due_us: int, error: Exception) -> bool:
         """Whether Redis is to blame for a run that failed, rather than the entry."""
         if not isinstance(error, AWAY) or "WRONGTYPE" in str(error):
@@ -305,16 +270,6 @@ class Scheduler(beat.Scheduler):
         count = count + 1 if (name, failed_us) == (entry.name, due_us) else 1
         self._failed = (entry.name, due_us, count)
         return count < TRIES
-
-    @cached_property
-    def connection(self) -> Any:
-        """Where messages are made; see `parcels`."""
-        return parcels.open_connection(self.app)
-
-    @cached_property
-    def producer(self) -> Any:
-        """Makes them."""
-        return self.Producer(self.connection, auto_declare=False)
 
     # -- the end
 
@@ -332,6 +287,7 @@ class Scheduler(beat.Scheduler):
                 schedule.resign(term)
             except AWAY as error:
                 logger.info("schedule: not resigned, the lease runs out by itself: %s", error)
+        self._parcels.drop()
         super().close()
 
 
