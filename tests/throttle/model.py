@@ -122,6 +122,8 @@ class Model:
         guard_ms = self.guard_ms
         if guard_ms is None or guard_ms > self.now_ms:
             return guard_ms
+        if max(member.beat_ms for member in self.members.values()) < self.now_ms - TTL_MS:
+            return None
         return guard_ms if any(self.members[name].beat_ms <= guard_ms - TTL_MS for name in silent) else None
 
     def suspect_an_outage(self) -> None:

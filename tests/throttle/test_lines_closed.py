@@ -282,6 +282,23 @@ def second_outage_is_not_believed_either(lab: Lab) -> None:
         lab.advance(BEAT_MS, A, B, C, D)
 
 
+def second_outage_beside_a_silent_pod_is_not_believed_either(lab: Lab) -> None:
+    """Likewise when a pod that was silent before the first is still: those who beat between the two are not given up."""
+    lab.join(A, B, C, D)
+    lab.put("q", "m1")
+    assert lab.take(A) == "m1"
+    lab.advance(TTL_MS + 1, B, A, C)  # away for longer than a TTL; D is not back
+    lab.advance(BEAT_MS, B, A, C)
+    lab.advance(TTL_MS + 1, B)  # away again: the guard of the first time has passed meanwhile
+    assert lab.held(A)
+    lab.advance(BEAT_MS, A, C)
+    assert lab.held(A)
+    for _ in range(3):
+        lab.advance(BEAT_MS, A, B, C)
+    counts = lab.ops.counts()
+    assert (counts.alive, counts.silent) == (3, 0), "D is given up in the end"
+
+
 def short_outage_is_not_believed_either(lab: Lab) -> None:
     """Redis is away for less than a TTL. Who is back first must not take who comes a little later for dead."""
     lab.join(A, B)
@@ -591,7 +608,17 @@ CLOSED: list[tuple[Scenario, dict[str, str]]] = [
     (endless_deliveries_end, {">= limit) then": ">= 99) then"}),
     (parked_until_due, {"if e ~= '' then call('ZADD', PARKED, ARGV[7], e) end": ""}),
     (parked_until_due, {"if let_go(ARGV[6]) then ring_any() end\nreturn 1": "call('HDEL', held(m), ARGV[6]) return 1"}),
-    (second_outage_is_not_believed_either, {"if last_beat(x) <= guard - ttl_ms then return guard end": "return guard"}),
+    (
+        second_outage_beside_a_silent_pod_is_not_believed_either,
+        {"if newest_beat() < now_ms - ttl_ms then return nil end": ""},
+    ),
+    (
+        second_outage_is_not_believed_either,
+        {
+            "if last_beat(x) <= guard - ttl_ms then return guard end": "return guard",
+            "if newest_beat() < now_ms - ttl_ms then return nil end": "",
+        },
+    ),
     (index_follows_what_is_held, {"if call('EXISTS', held(m)) == 1 then mark(m) end": ""}),
     (index_has_no_end_of_its_own, {"call('ZADD', BUSY, 'inf', x)":
                                    "call('ZADD', BUSY, 'inf', x) call('EXPIRE', BUSY, 60)"}),

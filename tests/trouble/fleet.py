@@ -163,7 +163,7 @@ class Fleet:
     def send(self, seconds: float = 0.0, *, queue: str = "celery", task: str = "work", retry: bool = True) -> str:
         """Publish, as Celery does by itself with three more tries; once, without `retry`. Raises what the call does."""
         at_s = time.time()
-        args = () if task == "retried" else (seconds,)
+        args = () if task in ("retried", "garbling") else (seconds,)
         name = self.work if task == "work" else f"{APP}.{task}"
         sent = self.producer.send_task(name, args, queue=queue, ignore_result=True, retry=retry)
         self.books.accepted.append(Published(sent.id, queue, at_s))

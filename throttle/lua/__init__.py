@@ -10,6 +10,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,13 @@ def without_comments(text: str) -> str:
 @cache
 def script(name: str) -> Script:
     """The operation `name`, put together from the files that its USES line names."""
-    body = read_lua(name)
+    return assemble(name, read_lua)
+
+
+def assemble(name: str, read: Callable[[str], str]) -> Script:
+    """An operation whose files `read` gives: its parts in the order of its USES line, then its own text."""
+    body = read(name)
     uses = re.search(r"^-- USES ([\w ]+)$", body, re.MULTILINE)
-    parts = [read_lua(f"_{part}") for part in (uses.group(1).split() if uses else [])]
+    parts = [read(f"_{part}") for part in (uses.group(1).split() if uses else [])]
     source = without_comments("\n".join([*parts, body]))
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

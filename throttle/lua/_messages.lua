@@ -208,11 +208,19 @@ local function arm_guard()
   return now_ms + ttl_ms
 end
 
+local function newest_beat()
+  local newest = 0
+  for _, noted in ipairs(call('HVALS', BEATS)) do newest = math.max(newest, tonumber(noted:match('^%d+'))) end
+  return newest
+end
+
 -- Until when nothing is returned; nil: no guard. One that has passed is kept while those remain who were silent then:
--- it is not armed for them again. When all who are silent now have beaten since, this silence is another one.
+-- it is not armed for them again. When all who are silent now have beaten since, this silence is another one; and when
+-- nobody was heard for a TTL, Redis was away again, and those who were silent have had no chance to be heard.
 local function guard_against(silent)
   local guard = tonumber(call('GET', GUARD) or nil)
   if not guard or guard > now_ms then return guard end
+  if newest_beat() < now_ms - ttl_ms then return nil end
   for _, x in ipairs(silent) do
     if last_beat(x) <= guard - ttl_ms then return guard end
   end
@@ -222,8 +230,7 @@ end
 -- Nobody has beaten for longer than a living fleet is ever silent: Redis was away, or everything died. It is not
 -- believed for one TTL, of those either who fall silent only now: some are back before others.
 local function suspect_an_outage()
-  local newest = 0
-  for _, noted in ipairs(call('HVALS', BEATS)) do newest = math.max(newest, tonumber(noted:match('^%d+'))) end
+  local newest = newest_beat()
   if newest > 0 and newest < now_ms - QUIET * beat_ms and not guard_against(silent_members()) then arm_guard() end
 end
 

@@ -21,6 +21,7 @@ Whose part is what
 `step`         the bootstep: ties one consumer (its requests, its acknowledgements) to the driver
 `hosting`      what the bootsteps of both gates share: how a consumer wakes up, lives and ends
 `beginning`    the last look before a task begins
+`pipes`        how a prefork worker reads what its children answer
 `requeue`      the other gate: asks before a task goes to its pool, puts back what is denied. Its decisions are in
                `requeue_machine`, its driver is `requeue_driver`
 `connecting`   the way to the fleet's Redis, with the checks before any work

@@ -29,6 +29,7 @@ from throttle.worker.broker import RETRY_S, answer_s, is_overdue, refusal
 from throttle.worker.containment import contain
 from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.faults import AWAY, shortened
+from throttle.worker.pipes import keep_answers_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +112,9 @@ class Hosting(bootsteps.StartStopStep):
 
     def have_stand_in(self) -> None:
         """Unless tasks run in children: let a process beat for this one, and let no task end it."""
-        if not isinstance(self.consumer.pool, PreforkPool):
+        if isinstance(self.consumer.pool, PreforkPool):
+            keep_answers_whole(self.consumer.pool._pool)
+        else:
             contain(self.consumer.pool)
             self.driver.have_stand_in()
 

@@ -138,6 +138,21 @@ SHARED = (
         ("self", "args", "kwargs"),
         "wrapped where tasks run in this process: none ends it",
     ),
+    Internal(
+        "celery.concurrency.asynpool",
+        "ResultHandler._recv_message",
+        ("self", "add_reader", "fd", "callback", "__read__", "readcanbuf", "BytesIO", "unpack_from", "load"),
+        "called: reads one answer of a child",
+    ),
+    Internal(
+        "celery.concurrency.asynpool", "ResultHandler._make_process_result", ("self", "hub"), "replaced: in pieces"
+    ),
+    Internal(
+        "celery.concurrency.asynpool",
+        "ResultHandler._finish_partial_read",
+        ("self", "fd", "proc"),
+        "extended: likewise, at the shutdown",
+    ),
     Internal("billiard.pool", "Pool._cache", None, "read: what the children have"),
     Internal("billiard.pool", "ApplyResult._accepted", None, "read"),
     Internal("celery.worker.state", "reserved_requests", None, "read: what the pool has to do"),
