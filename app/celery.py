@@ -48,6 +48,9 @@ def create(settings: Settings) -> Celery:
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
+        # A child that has grown, or has done much, is replaced between two tasks.
+        worker_max_memory_per_child=settings.max_memory_mb * 1024 or None,
+        worker_max_tasks_per_child=settings.max_tasks or None,
         # What a person wants to see of a task, and for how long.
         task_track_started=True,
         result_expires=settings.result_expires_s,
@@ -58,7 +61,12 @@ def create(settings: Settings) -> Celery:
         redis_retry_on_timeout=True,
         beat_schedule=schedule(settings),
     )
-    throttle.install(made, critical_queues=(settings.critical_queue,))
+    throttle.install(
+        made,
+        critical_queues=(settings.critical_queue,),
+        time_limits=settings.time_limits,
+        retries=settings.retries,
+    )
     # Producers call from any thread; the current app alone is known only in the importing one.
     made.set_default()
     return made

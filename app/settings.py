@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotation at run time
+from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from throttle.errors import ConfigurationError
+from throttle.policy import LONGEST_S, MOST_RETRIES, Backoff, Limit, Retries, TimeLimits, parse_limits, parse_retries
 
 NAME = r"^[A-Za-z0-9_.:-]+$"
+ERRORS = r"^(\s*[A-Za-z_][\w.]*\s*(,|$))*$"
 ADDRESS = r"^(redis|rediss|sentinel|redis\+socket)://\S+$"
 
 
@@ -45,6 +48,59 @@ class Settings(BaseSettings):
     pulse_every_s: float = Field(default=10.0, ge=0, le=86400, validation_alias="PULSE_EVERY")
     """Seconds between two reports of the fleet by beat's task; 0 schedules none."""
 
+    soft_limit_s: float = Field(default=0, ge=0, le=LONGEST_S, validation_alias="TASK_SOFT_TIME_LIMIT")
+    """Seconds after which a task is told to end (`SoftTimeLimitExceeded` is raised in it); 0 never tells it."""
+
+    hard_limit_s: float = Field(default=0, ge=0, le=LONGEST_S, validation_alias="TASK_TIME_LIMIT")
+    """Seconds after which a task is ended; 0 never does. Prefork and gevent; see TASK_OVERRUN for threads and solo."""
+
+    queue_limits: str = Field(default="", validation_alias="TASK_TIME_LIMITS")
+    """Both limits (soft/hard) for single queues, in place of the two above: ``critical=30/60,task_queue=600/660``."""
+
+    overrun: Literal["warn", "exit"] = Field(default="warn", validation_alias="TASK_OVERRUN")
+    """What a pod whose pool cannot end a task (threads, solo) does about one past its hard limit: warn says which it
+    is, once; exit also ends the pod in order, and the message comes again with one delivery counted."""
+
+    max_retries: int = Field(default=3, ge=0, le=MOST_RETRIES, validation_alias="TASK_MAX_RETRIES")
+    """How often a task that failed with a temporary error is tried again. Then its message is a dead letter."""
+
+    backoff_s: float = Field(default=1.0, ge=0, le=LONGEST_S, validation_alias="TASK_RETRY_BACKOFF")
+    """Seconds before the first of these retries at most, doubled before each further one; the pause is drawn from
+    0 to this (full jitter)."""
+
+    backoff_max_s: float = Field(default=600.0, ge=0, le=LONGEST_S, validation_alias="TASK_RETRY_BACKOFF_MAX")
+    """The longest of these pauses, in seconds."""
+
+    queue_retries: str = Field(default="", validation_alias="TASK_RETRIES")
+    """All three (retries/first pause/longest pause) for single queues: ``critical=5/0.5/60,task_queue=3/1/600``."""
+
+    temporary_errors: str = Field(default="", pattern=ERRORS, validation_alias="TASK_TEMPORARY_ERRORS")
+    """Errors that are tried again beside ``TemporaryError``: ``TimeoutError,requests.exceptions.ConnectionError``."""
+
+    permanent_errors: str = Field(default="", pattern=ERRORS, validation_alias="TASK_PERMANENT_ERRORS")
+    """Errors that make a dead letter at once beside ``PermanentError``."""
+
+    max_memory_mb: int = Field(default=128, ge=0, le=1_048_576, validation_alias="WORKER_MAX_MEMORY")
+    """Mebibytes after which a child of the prefork pool is replaced, once its task is done; 0 never. The default is
+    half of what the pods of ``k8s/worker.yaml`` may have."""
+
+    max_tasks: int = Field(default=1000, ge=0, le=1_000_000_000, validation_alias="WORKER_MAX_TASKS")
+    """Tasks after which a child of the prefork pool is replaced; 0 never."""
+
+    @field_validator("queue_limits")
+    @classmethod
+    def _limits_by_queue(cls, value: str) -> str:
+        """Each queue with two numbers, the first below the second."""
+        TimeLimits(queues=parse_limits(value))
+        return value
+
+    @field_validator("queue_retries")
+    @classmethod
+    def _retries_by_queue(cls, value: str) -> str:
+        """Each queue with three numbers, the second not above the third."""
+        Retries(queues=parse_retries(value))
+        return value
+
     @field_validator("jobs_folder", mode="before")
     @classmethod
     def _no_folder(cls, value: object) -> object:
@@ -60,6 +116,18 @@ class Settings(BaseSettings):
         return value
 
     @property
+    def time_limits(self) -> TimeLimits:
+        """How long tasks may run; raises `ConfigurationError` where the soft limit is not below the hard one."""
+        return TimeLimits(Limit(self.soft_limit_s, self.hard_limit_s), parse_limits(self.queue_limits), self.overrun)
+
+    @property
+    def retries(self) -> Retries:
+        """Which failures are tried again; raises `ConfigurationError` where the first pause is above the longest."""
+        default = Backoff(self.max_retries, self.backoff_s, self.backoff_max_s)
+        names = (names_in(self.temporary_errors), names_in(self.permanent_errors))
+        return Retries(default, parse_retries(self.queue_retries), *names)
+
+    @property
     def results(self) -> str:
         """Address of the result back end."""
         return self.result_backend or self.redis_url
@@ -73,6 +141,18 @@ ALLOWED = {
     "result_expires_s": "allowed is a whole number of seconds from 60 to 31536000",
     "jobs_folder": "allowed is the absolute path of a folder, or nothing",
     "pulse_every_s": "allowed is a number of seconds from 0 (off) to 86400",
+    "soft_limit_s": "allowed is a number of seconds from 0 (none) to 31536000, below TASK_TIME_LIMIT",
+    "hard_limit_s": "allowed is a number of seconds from 0 (none) to 31536000",
+    "queue_limits": "allowed is QUEUE=SOFT/HARD in seconds (0: none), soft below hard, by commas",
+    "overrun": "allowed is warn or exit",
+    "max_retries": "allowed is a whole number from 0 to 1000",
+    "backoff_s": "allowed is a number of seconds from 0 to 31536000, not above TASK_RETRY_BACKOFF_MAX",
+    "backoff_max_s": "allowed is a number of seconds from 0 to 31536000",
+    "queue_retries": "allowed is QUEUE=RETRIES/FIRST/LONGEST pause in seconds, first not above longest, by commas",
+    "temporary_errors": "allowed are names of errors such as TimeoutError,requests.exceptions.ConnectionError",
+    "permanent_errors": "allowed are names of errors such as ValueError,jsonschema.exceptions.ValidationError",
+    "max_memory_mb": "allowed is a whole number of MiB from 0 (off) to 1048576",
+    "max_tasks": "allowed is a whole number from 0 (off) to 1000000000",
 }
 
 
@@ -95,7 +175,17 @@ def load_settings() -> Settings:
         raise ConfigurationError(_refusal(variable, first["input"])) from None
     if settings.critical_queue == settings.task_queue:
         raise ConfigurationError(_refusal("CRITICAL_QUEUE", settings.critical_queue))
+    for field, built in (("soft_limit_s", "time_limits"), ("backoff_s", "retries")):
+        try:
+            getattr(settings, built)
+        except ConfigurationError:
+            raise ConfigurationError(_refusal(field, getattr(settings, field))) from None
     return settings
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Names that are separated by commas."""
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
 def variables() -> dict[str, str]:
@@ -105,7 +195,7 @@ def variables() -> dict[str, str]:
 
 def _refusal(variable: str, value: object) -> str:
     field = next(name for name, alias in variables().items() if variable in (name, alias))
-    return f"{variable}={without_password(str(value))!r}: {ALLOWED[field]}"
+    return f"{variables()[field]}={without_password(str(value))!r}: {ALLOWED[field]}"
 
 
 def without_password(address: str) -> str:

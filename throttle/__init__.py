@@ -75,8 +75,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from throttle.fleet import Fleet, Permit
+    from throttle.policy import Backoff, Limit, Retries, TimeLimits
 
-__all__ = ["Fleet", "Permit", "install", "still_mine"]
+__all__ = ["Backoff", "Fleet", "Limit", "Permit", "Retries", "TimeLimits", "install", "still_mine"]
 
 App = TypeVar("App")
 
@@ -93,6 +94,8 @@ def install(
     max_deliveries: int | None = None,
     journal: int | None = None,
     pod: str | None = None,
+    time_limits: TimeLimits | None = None,
+    retries: Retries | None = None,
 ) -> App:
     """Give a Celery app the brake: its workers join a fleet, take by the fleet's rule and lose nothing when they die.
 
@@ -119,6 +122,9 @@ def install(
             (`THROTTLE_MAX_DELIVERIES`, 5).
         journal: entries that the log of operations keeps, 0 for none (`THROTTLE_JOURNAL`, 0).
         pod: name of this pod, unique in the fleet (`POD_NAME`, the host name).
+        time_limits: how long tasks may run that do not say so themselves, also by queue. None: no limit.
+        retries: which errors are tried again, how often and after what pauses, also by queue. None: those that a task
+            raises as `throttle.errors.TemporaryError`, three times.
 
     Returns:
         The app. What was installed stands as `app.throttle`. Celery settings that the brake needs (`task_acks_late`,
@@ -142,6 +148,8 @@ def install(
         max_deliveries=max_deliveries,
         journal=journal,
         pod=pod,
+        time_limits=time_limits,
+        retries=retries,
     )
 
 
@@ -167,5 +175,9 @@ def __getattr__(name: str) -> Any:
         from throttle import fleet  # noqa: PLC0415 - the point of this function
 
         return getattr(fleet, name)
+    if name in ("Backoff", "Limit", "Retries", "TimeLimits"):
+        from throttle import policy  # noqa: PLC0415 - likewise
+
+        return getattr(policy, name)
     message = f"module 'throttle' has no attribute {name!r}"
     raise AttributeError(message)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from throttle.scripts import Argument, Operations
 
-OPERATIONS = ("dead_drop", "dead_requeue")
+OPERATIONS = ("bury", "dead_drop", "dead_requeue")
 """The operations of this module, `lua/<name>.lua`."""
 ID = re.compile(r"\d{1,20}-\d{1,20}")
 """What the ID of a dead letter looks like: server time in ms, and a number."""
@@ -34,6 +35,11 @@ DIGITS = 14
 """Of the longest number that an entry may have: ms up to the year 5138."""
 PRIORITY = "\x06\x16"
 """What kombu puts between the name of a queue and a priority."""
+
+ATTEMPTS = "headroom_attempts"
+"""Header of a retry: what ended the tries before it, lines as in a history."""
+ATTEMPTS_KEPT = 8
+"""So many of them, the newest."""
 
 Entry: TypeAlias = "tuple[bytes | str, dict[bytes | str, bytes | str]]"
 
@@ -102,9 +108,13 @@ class Letter:
             return None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
-    def _header(self, name: str) -> str:
+    def header(self, name: str) -> Any:
+        """A header of the message; None where it has none such."""
         headers = (self.message or {}).get("headers")
-        value = cast("dict[str, Any]", headers).get(name) if isinstance(headers, dict) else None
+        return cast("dict[str, Any]", headers).get(name) if isinstance(headers, dict) else None
+
+    def _header(self, name: str) -> str:
+        value = self.header(name)
         return value if isinstance(value, str) else ""
 
 
@@ -163,24 +173,35 @@ class DeadLetters:
     def requeue(self, ids: Iterable[str], *, tail: bool = False, by: str = "") -> list[Outcome]:
         """Put letters back to the heads of their queues (or the tails) and ring for them; `by` is noted with each.
 
-        Each may be delivered `max_deliveries` times again. At the head the oldest comes first. One round trip for each
-        200, and none is done twice however often and by how many it is asked.
+        Each may be delivered `max_deliveries` times again, and its retries begin anew. At the head the oldest comes
+        first. Two round trips for each 200, and none is done twice however often and by how many it is asked.
         """
         order = sorted(set(ids), key=_age, reverse=not tail)
-        return self._move("dead_requeue", order, "tail" if tail else "head", by)
+        return self._move("dead_requeue", order, "tail" if tail else "head", by, anew=True)
 
     def drop(self, ids: Iterable[str]) -> list[Outcome]:
         """Delete letters for good. One round trip for each 200."""
         return self._move("dead_drop", sorted(set(ids), key=_age))
 
-    def _move(self, name: str, ids: Sequence[str], *arguments: Argument) -> list[Outcome]:
+    def _move(self, name: str, ids: Sequence[str], *arguments: Argument, anew: bool = False) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for begin in range(0, len(ids), PAGE):
             batch = ids[begin : begin + PAGE]
-            answers = self._operations.call(name, "", (), *arguments, *batch)
+            named = self._with_messages_anew(batch, str(arguments[-1])) if anew else batch
+            answers = self._operations.call(name, "", (), *arguments, *named)
             errors = [NOT_THERE if answer == b"" else _text(answer) for answer in map(_bytes, answers)]
             outcomes += [Outcome(i, "" if error == "OK" else error) for i, error in zip(batch, errors, strict=True)]
         return outcomes
+
+    def _with_messages_anew(self, ids: Sequence[str], by: str) -> Iterator[Argument]:
+        """Each ID, and its message as it is to be sent; '' for as it stands. An entry never changes under its ID."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for letter_id in ids:
+                pipe.xrange(self._keys.dead(), letter_id, letter_id)
+            for letter_id, found in zip(ids, pipe.execute(), strict=True):
+                yield letter_id
+                entries = self._entries(found)
+                yield tried_never(self._letter(entries[0]), by) if entries else b""
 
     @staticmethod
     def _entries(answer: Any) -> list[Entry]:
@@ -190,7 +211,7 @@ class DeadLetters:
         """A letter, whatever somebody else wrote into the stream: one that is odd must not hide the others."""
         fields = {_text(name): _bytes(value) for name, value in entry[1].items()}
         text: Callable[[str], str] = lambda name: _text(fields.get(name, b""))  # noqa: E731 - short, and used often
-        return Letter(
+        letter = Letter(
             id=_text(entry[0]),
             source=fields.get("source", b""),
             raw=fields.get("raw", b""),
@@ -201,6 +222,28 @@ class DeadLetters:
             history=_history(text("history")),
             prefix=self._keys.prefix,
         )
+        tries = _lines(letter.header(ATTEMPTS))
+        return replace(letter, history=tuple(sorted((*tries, *letter.history)))) if tries else letter
+
+
+def bury(operations: Operations, member: str, held: tuple[str, str, str], letter: tuple[str, bytes, str, str]) -> bool:
+    """Make a dead letter of a message that kombu holds, in one step. False: it holds none such, and nothing was done.
+
+    `held`: kombu's hash and index of what is delivered, with its prefix, and the delivery tag; `letter`: source key,
+    message, reason and the error.
+    """
+    hash_key, index_key, tag = held
+    return operations.call("bury", member, (hash_key, index_key), tag, *letter) == 1
+
+
+def tried_never(letter: Letter, by: str) -> bytes:
+    """The message of a letter as before its first retry, with its story; empty where it was never retried."""
+    retries = letter.header("retries")
+    if not isinstance(retries, int) or retries <= 0 or letter.message is None:
+        return b""
+    sent = Failure(round(time.time() * 1000), "", "requeued by hand", by)
+    headers = {**letter.message["headers"], "retries": 0, ATTEMPTS: [*letter.history, sent][-ATTEMPTS_KEPT:]}
+    return json.dumps({**letter.message, "headers": headers}, ensure_ascii=False).encode()
 
 
 def _number(text: str) -> int:
@@ -209,10 +252,16 @@ def _number(text: str) -> int:
 
 def _history(text: str) -> tuple[Failure, ...]:
     try:
-        lines = [Failure(_number(str(at)), *map(str, rest)) for at, *rest in json.loads(text or "[]")]
-    except (ValueError, TypeError, RecursionError):
+        return _lines(json.loads(text or "[]"))
+    except (ValueError, RecursionError):
         return ()
-    return tuple(lines)
+
+
+def _lines(found: Any) -> tuple[Failure, ...]:
+    try:
+        return tuple(Failure(_number(str(at)), *map(str, rest)) for at, *rest in found or ())
+    except (ValueError, TypeError):
+        return ()
 
 
 def _age(letter_id: str) -> tuple[int, int]:

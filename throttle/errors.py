@@ -4,6 +4,8 @@
     ├── ConfigurationError     a setting, an argument or an app that cannot work (also a ValueError)
     ├── NameClash              another living incarnation beats under this pod's name
     ├── NotAMember             the fleet does not know this member (any more); join again
+    ├── TemporaryError         for tasks to raise: this passes, try it again (after a pause)
+    ├── PermanentError         for tasks to raise: no retry mends this
     ├── QueueUnusable          the key of a queue is of another type: nothing was published
     └── RedisUnusable
         ├── RedisUnreachable   nobody answered in the time allowed
@@ -31,6 +33,19 @@ class NameClash(HeadroomError):
 
 class NotAMember(HeadroomError):
     """The fleet does not know this member (any more). Nothing was taken; join again."""
+
+
+class TemporaryError(HeadroomError):
+    """For a task to raise: what stands in its way passes, so it is tried again as its policy says."""
+
+    def __init__(self, *args: object, after_s: float = 0.0) -> None:
+        """`after_s`: seconds to wait at least, such as a service asked for."""
+        super().__init__(*args)
+        self.after_s = after_s
+
+
+class PermanentError(HeadroomError):
+    """For a task to raise: no retry mends this. The task has failed, and its message becomes a dead letter."""
 
 
 class QueueUnusable(HeadroomError):

@@ -74,6 +74,10 @@ class ThrottleSettings(BaseSettings):
     on_redis_error: OnRedisError = Field("allow", validation_alias=_named("THROTTLE_ON_REDIS_ERROR", "on_redis_error"))
     """What `Fleet.try_acquire` answers while Redis is away: let the work run uncounted (allow), or not (deny)."""
 
+    trim_mb: int = Field(64, ge=0, le=1048576, validation_alias=_named("THROTTLE_TRIM_MB", "trim_mb"))
+    """Mebibytes by which a task may leave its process larger before the allocator's free pages are given back to the
+    system (`malloc_trim`); 0 never does."""
+
     @field_validator("pod")
     @classmethod
     def _pod_name(cls, value: str) -> str:
@@ -166,4 +170,5 @@ def allowed(field: str) -> str:
         "startup_s": "allowed is a number of seconds from 0 to 3600",
         "beat_lease_s": "allowed is a number of seconds from 1 to 300",
         "on_redis_error": "allowed is allow or deny",
+        "trim_mb": "allowed is a whole number of MiB from 0 (never) to 1048576",
     }[field]

@@ -12,7 +12,7 @@ from kombu.connection import Connection
 from tests.worker.conftest import KEYS
 from throttle.scripts import Operations, Rule
 from throttle.settings import load_settings
-from throttle.worker.requeue import RedisDoor
+from throttle.worker.doors import RedisDoor
 from throttle.worker.requeue_driver import GateDriver
 
 if TYPE_CHECKING:

@@ -20,18 +20,35 @@ from celery import Celery
 from celery.exceptions import Reject, WorkerShutdown
 
 import throttle
+from throttle.errors import PermanentError, TemporaryError
+from throttle.policy import Backoff, Limit, Retries, TimeLimits
+from throttle.worker import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 app = Celery("workload", broker=os.environ.get("REDIS_URL", "redis://localhost:6379/0"))
-app.conf.update(
-    task_ignore_result=True,
-    worker_hijack_root_logger=False,
-    broker_connection_retry_on_startup=True,
-    **json.loads(os.environ.get("WORKLOAD_CONFIG", "{}")),
-)
-throttle.install(app, **json.loads(os.environ.get("WORKLOAD_INSTALL", "{}")))
+DEFAULTS = {
+    "task_ignore_result": True,
+    "worker_hijack_root_logger": False,
+    "broker_connection_retry_on_startup": True,
+}
+app.conf.update(DEFAULTS | json.loads(os.environ.get("WORKLOAD_CONFIG", "{}")))
+
+
+def policies(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `install` as JSON writes them, with their policies made."""
+    made = {"time_limits": (TimeLimits, Limit), "retries": (Retries, Backoff)}
+    for name, (policy, entry) in made.items():
+        if name in given:
+            values = dict(given[name])
+            values["default"] = entry(*values.get("default", ()))
+            values["queues"] = {queue: entry(*value) for queue, value in values.get("queues", {}).items()}
+            given[name] = policy(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+    return given
+
+
+throttle.install(app, **policies(json.loads(os.environ.get("WORKLOAD_INSTALL", "{}"))))
 
 
 @app.task
@@ -51,6 +68,76 @@ def retried(self: Any) -> None:
     """Fail once, then succeed."""
     if self.request.retries == 0:
         raise self.retry(countdown=0.1)
+
+
+class Unlike(Exception):
+    """An error that no parent process can unpickle."""
+
+    def __init__(self, first: str, second: object) -> None:
+        super().__init__(first)
+        self.second = second
+
+
+ERRORS: dict[str, Callable[[], Exception]] = {
+    "temporary": lambda: TemporaryError("try again"),
+    "permanent": lambda: PermanentError("never"),
+    "plain": lambda: ValueError("as it was asked to"),
+    "listed": lambda: ConnectionResetError("it was reset"),
+    "hopeless": lambda: Unlike("it cannot be sent", lambda: None),
+}
+
+
+def fail(how: str) -> None:
+    """Raise one of `ERRORS`."""
+    error = ERRORS[how]()
+    raise error
+
+
+@app.task(bind=True)
+def failing(self: Any, how: str, times: int = 99) -> None:
+    """Fail in one of the ways of `ERRORS`, so often; then succeed."""
+    if self.request.retries < times:
+        fail(how)
+
+
+@app.task(max_retries=1, retry_backoff=0)
+def failing_once(how: str) -> None:
+    """Fail, with a policy of its own."""
+    fail(how)
+
+
+@app.task(autoretry_for=(Exception,), max_retries=2, retry_backoff=False, default_retry_delay=0)
+def automatic(how: str) -> None:
+    """Fail, with Celery's own retries."""
+    fail(how)
+
+
+@app.task(bind=True, max_retries=1, dead_letter=False)
+def quiet(self: Any) -> None:
+    """Fail in each of its tries, and want no dead letter."""
+    raise self.retry(countdown=0)
+
+
+@app.task(time_limit=50, soft_time_limit=40)
+def limited() -> None:
+    """Have limits of its own."""
+
+
+@app.task
+def resident() -> int:
+    """Tell how much memory its process has."""
+    return memory.resident()
+
+
+@app.task
+def large(blocks: int) -> None:
+    """Use memory in small blocks, and leave a last one that keeps the heap from shrinking by itself."""
+    used = [bytearray(50_000) for _ in range(blocks)]
+    KEPT.append(bytearray(50_000))
+    used.clear()
+
+
+KEPT: list[bytearray] = []
 
 
 @app.task(bind=True)

@@ -4,11 +4,12 @@
 -- KEYS[1] ns             namespace of the fleet
 -- ARGV[6] where          head | tail
 -- ARGV[7] by             who sends them on their way again, for their history
--- ARGV[8..] id           of the dead letters; at the head the last one comes first
+-- ARGV[8..] id, raw      of the dead letters; at the head the last one comes first. raw: the message to send in its
+--                        place, which carries its history; '' for as it stands
 -- RETURNS for each id: 'OK' | '' no such dead letter | why its queue does not take it
 even_when_full()
 local command, answers = ARGV[6] == 'tail' and 'LPUSH' or 'RPUSH', {}
-for i = 8, #ARGV do
+for i = 8, #ARGV, 2 do
   local found = call('XRANGE', DEAD, ARGV[i], ARGV[i])[1]
   local answer = ''
   if found then
@@ -20,6 +21,7 @@ for i = 8, #ARGV do
     local told, history = pcall(tell, letter.history, line)
     if not told then history = tell(nil, line) end
     local pushed = {err = 'its entry names no queue or no message'}
+    if letter.raw and ARGV[i + 1] ~= '' then letter.raw, history = ARGV[i + 1], nil end
     if letter.source and letter.raw then pushed = redis.pcall(command, letter.source, letter.raw) end
     answer = type(pushed) == 'table' and pushed.err or 'OK'
     if answer == 'OK' then
@@ -29,6 +31,6 @@ for i = 8, #ARGV do
       ring_for(letter.source)
     end
   end
-  answers[i - 7] = answer
+  answers[#answers + 1] = answer
 end
 return answers

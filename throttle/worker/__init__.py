@@ -24,6 +24,11 @@ Whose part is what
 `pipes`        how a prefork worker reads what its children answer
 `requeue`      the other gate: asks before a task goes to its pool, puts back what is denied. Its decisions are in
                `requeue_machine`, its driver is `requeue_driver`
+`doors`        ... and how it keeps a broker from fetching
+`limits`       time limits of tasks, and what guards where a pool cannot interrupt them
+`attempts`     which failures are tried again, and what becomes of the others
+`memory`       gives back what a large task has freed
+`routes`       the queue that a message was sent to
 `connecting`   the way to the fleet's Redis, with the checks before any work
 `signals`      `worker_init`, `worker_ready`, `task_prerun`, `worker_shutdown`
 `ownership`    the task's side of its take: `throttle.still_mine`

@@ -15,14 +15,14 @@ TEXT_BYTES = 4096
 CUT = "[...]\n"
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, limit: int = TEXT_BYTES) -> str:
     """The end of a text that is too long for a message's history: of a traceback, the error itself."""
     raw = text.strip().encode(errors="backslashreplace")
-    if len(raw) <= TEXT_BYTES:
+    if len(raw) <= limit:
         return raw.decode()
-    return CUT + raw[len(CUT) - TEXT_BYTES :].decode(errors="ignore")
+    return CUT + raw[len(CUT) - limit :].decode(errors="ignore")
 
 
-def told(error: BaseException) -> str:
+def told(error: BaseException, limit: int = TEXT_BYTES) -> str:
     """An error with its traceback, as it stands in a message's history."""
-    return shortened("".join(traceback.format_exception(error)))
+    return shortened("".join(traceback.format_exception(error)), limit)

@@ -17,12 +17,14 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from billiard.einfo import ExceptionWithTraceback
 from celery import bootsteps
 from celery.concurrency.prefork import TaskPool as PreforkPool
 from celery.exceptions import Reject, TimeLimitExceeded
 from celery.worker import state as worker_state
 from kombu.utils.eventio import READ
 
+from throttle.worker import attempts, limits
 from throttle.worker import vocabulary as v
 from throttle.worker.beginning import guard_beginning, put_back
 from throttle.worker.broker import RETRY_S, answer_s, is_overdue, refusal
@@ -89,6 +91,7 @@ class Hosting(bootsteps.StartStopStep):
         self._on_close, c.blueprint.on_close = c.blueprint.on_close, self.on_close
         self._connect, c.connect = c.connect, self.connect
         self._connected_s = -RETRY_S
+        self.overruns = limits.Overruns(self, c.app.throttle.time_limits)
         super().__init__(c, **options)
 
     def tick(self) -> None:
@@ -108,6 +111,13 @@ class Hosting(bootsteps.StartStopStep):
     def unfit(self, request: Any, number: int, error: Exception) -> None:
         """The pool does not take the request of a take (or permit), for what it says; `error` tells why."""
 
+    def condemn(self, request: Any, number: int, reason: str, text: str) -> None:  # noqa: ARG002 - for the other gate
+        """Have the message become a dead letter when Celery acknowledges or rejects it."""
+        self.driver.feed(v.Condemned(number, reason, text))
+
+    def give_back_overrun(self, request: Any, number: int, text: str) -> None:
+        """Give back the message of a task that runs past its limit; this process ends right after."""
+
     # -- the life of a connection
 
     def have_stand_in(self) -> None:
@@ -116,6 +126,7 @@ class Hosting(bootsteps.StartStopStep):
             keep_answers_whole(self.consumer.pool._pool)
         else:
             contain(self.consumer.pool)
+            limits.soften(self.consumer.pool)
             self.driver.have_stand_in()
 
     def send_events_once(self) -> None:
@@ -254,6 +265,7 @@ class Hosting(bootsteps.StartStopStep):
 
         def on_accepted(*args: Any, **options: Any) -> Any:
             feed(v.Started(number))
+            self.overruns.began(request, number)
             return accepted(*args, **options)
 
         def on_success(result: Any, **options: Any) -> Any:
@@ -267,7 +279,7 @@ class Hosting(bootsteps.StartStopStep):
         def on_failure(exc_info: Any, *args: Any, **options: Any) -> Any:
             if cold():
                 return None  # killed by the shutdown, or by what its signal handler raised in it: it goes back
-            error = self._note_failure(number, exc_info)
+            error = self._note_failure(request, number, exc_info)
             if isinstance(error, MemoryError):  # Celery would raise it in this process and forget the message
                 return self._end(number, put_back, (request,), {})
             return self._end(number, failed, (exc_info, *args), options)
@@ -278,21 +290,28 @@ class Hosting(bootsteps.StartStopStep):
             feed(v.Failed(number, "time limit", f"TimeLimitExceeded: {timeout} s"))
             return self._end(number, timed_out, (soft, timeout), {})
 
+        limits.limit(request)
         guard_beginning(self, request, number)
         request.on_accepted, request.on_success = on_accepted, on_success
         request.on_failure, request.on_timeout = on_failure, on_timeout
 
-    def _note_failure(self, number: int, exc_info: Any) -> BaseException:
-        error = getattr(exc_info.exception, "exc", exc_info.exception)
+    def _note_failure(self, request: Any, number: int, exc_info: Any) -> BaseException:
+        error = exc_info.exception
+        if isinstance(error, ExceptionWithTraceback):
+            error = error.exc
         crash = "time limit" if isinstance(error, TimeLimitExceeded) else "crashed"
         rejects = isinstance(error, Reject)
-        self.driver.feed(v.Failed(number, "" if rejects else crash, shortened(exc_info.traceback)))
+        text = shortened(exc_info.traceback)
+        self.driver.feed(v.Failed(number, "" if rejects else crash, text))
         if rejects and isinstance(error.reason, AWAY):
             error.requeue = True  # a retry that the broker did not take: the message itself comes again
+        if reason := attempts.reason(request, error):
+            self.condemn(request, number, reason, text)
         return error
 
     def _end(self, number: int, end: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         try:
             return end(*args, **options)
         finally:
+            self.overruns.ended(number)
             self.after_end(number)

@@ -19,9 +19,11 @@ from urllib.parse import urlsplit
 import click
 
 from throttle.errors import ConfigurationError
+from throttle.policy import Retries, TimeLimits
 from throttle.settings import ThrottleSettings, load_settings
-from throttle.worker import internals, retries, signals
+from throttle.worker import internals, signals
 from throttle.worker.broker import ANSWER_S, BrokerConnection, time_limits
+from throttle.worker.retries import LANES
 from throttle.worker.vocabulary import OPTION
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class Installation:
     critical_queues: tuple[str, ...]
     gate: str
     retry_lane: str = "critical"
+    time_limits: TimeLimits = field(default_factory=TimeLimits)
+    retries: Retries = field(default_factory=Retries)
     against: str = ""
     """What speaks against the take, where the other gate is used without having been asked for."""
     changed: list[str] = field(default_factory=list)
@@ -75,7 +79,7 @@ class Installation:
         return all(getattr(self, name) == getattr(other, name) for name in ASKED)
 
 
-ASKED = ("settings", "critical_queues", "gate", "retry_lane")
+ASKED = ("settings", "critical_queues", "gate", "retry_lane", "time_limits", "retries")
 """What the caller of `install` decides about an `Installation`."""
 
 
@@ -85,11 +89,14 @@ def install(
     critical_queues: Iterable[str] = ("critical",),
     retry_lane: str = "critical",
     gate: str | None = None,
+    time_limits: TimeLimits | None = None,
+    retries: Retries | None = None,
     **settings: Any,
 ) -> Any:
     """See `throttle.install`."""
     with one_line():
-        return _install(app, critical_queues, retry_lane, gate, settings)
+        policies = (time_limits or TimeLimits(), retries or Retries())
+        return _install(app, critical_queues, retry_lane, gate, policies=policies, settings=settings)
 
 
 @contextlib.contextmanager
@@ -104,10 +111,16 @@ def one_line() -> Iterator[None]:
 
 
 def _install(
-    app: Any, critical_queues: Iterable[str], retry_lane: str, gate: str | None, settings: dict[str, Any]
+    app: Any,
+    critical_queues: Iterable[str],
+    retry_lane: str,
+    gate: str | None,
+    *,
+    policies: tuple[TimeLimits, Retries],
+    settings: dict[str, Any],
 ) -> Any:
-    if retry_lane not in retries.LANES:
-        message = f"retry_lane={retry_lane!r}: allowed is {' or '.join(retries.LANES)}"
+    if retry_lane not in LANES:
+        message = f"retry_lane={retry_lane!r}: allowed is {' or '.join(LANES)}"
         raise ConfigurationError(message)
     if gate not in (None, *internals.GATES):
         message = f"gate={gate!r}: allowed is {' or '.join(internals.GATES)}"
@@ -118,7 +131,7 @@ def _install(
         message = f"critical_queues={critical_queues!r}: allowed is a sequence of queue names, such as ('critical',)"
         raise ConfigurationError(message)
     chosen, against = internals.choose(gate)
-    made = Installation(load_settings(**settings), names, chosen, retry_lane, against)
+    made = Installation(load_settings(**settings), names, chosen, retry_lane, *policies, against)
     before = getattr(app, "throttle", None)
     if before is not None:
         if not before.same(made):

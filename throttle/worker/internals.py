@@ -165,6 +165,8 @@ SHARED = (
     ),
     Internal("celery.worker.request", "Request.on_timeout", ("self", "soft", "timeout"), "wrapped: a crash"),
     Internal("celery.worker.request", "Request._apply_result", None, "read: the pool has it"),
+    Internal("celery.worker.request", "Request.time_limits", None, "set: the limits of its queue"),
+    Internal("celery.app.autoretry", "add_autoretry_behaviour", ("task", "options"), "stands aside: `task._orig_run`"),
     Internal("celery.app.amqp", "AMQP.send_task_message", None, "wrapped in a worker: where retries go"),
 )
 """Of both gates."""

@@ -29,6 +29,8 @@ from typing import Any
 
 from celery import current_task
 
+from throttle.worker import attempts, routes
+
 LANES = ("critical", "normal")
 ROUTE = ("exchange", "routing_key")
 ROUTING = (*ROUTE, "exchange_type", "declare")
@@ -52,9 +54,13 @@ def publish(app: Any, lane: str, *, to: str = "") -> None:
     send = amqp.send_task_message
 
     def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
-        goes = _route(options)
-        if _is_retry({**message.headers, **(options.get("headers") or {})}, goes):
+        goes, headers = _route(options), {**message.headers, **(options.get("headers") or {})}
+        if _is_next_try(headers):
+            headers[attempts.HEADER] = attempts.with_attempts(current_task)
+            options["headers"] = headers
+        if _is_retry(headers, goes):
             if to and _lane(lane) == "critical":
+                headers[routes.CAME_FROM] = routes.queue_of_task(current_task)
                 options = {name: value for name, value in options.items() if name not in ROUTING}
                 options["queue"] = amqp.queues[to]
             elif goes["exchange"] and options.get("declare") is None:
@@ -70,13 +76,19 @@ def _lane(lane: str) -> str:
     return getattr(current_task, "retry_lane", lane)
 
 
-def _is_retry(headers: dict[str, Any], goes: dict[str, str]) -> bool:
-    """Whether this is the retry of the running task, on its way to where that came from."""
+def _is_next_try(headers: dict[str, Any]) -> bool:
+    """Whether this is the retry of the running task, wherever it goes."""
     if not headers.get("retries") or not current_task:  # a proxy: false where no task runs
         return False
     request: Any = current_task.request
-    if headers.get("id") != request.id or headers["retries"] <= (request.retries or 0):
+    return headers.get("id") == request.id and headers["retries"] > (request.retries or 0)
+
+
+def _is_retry(headers: dict[str, Any], goes: dict[str, str]) -> bool:
+    """Whether this is the retry of the running task, on its way to where that came from."""
+    if not _is_next_try(headers):
         return False
+    request: Any = current_task.request
     came = request.delivery_info or {}
     return all((came.get(name) or "") == (goes.get(name) or "") for name in ROUTE)
 

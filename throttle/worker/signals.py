@@ -7,6 +7,7 @@
                     under the pod's name, starts the heartbeat
 `worker_ready`      says in one line what this worker is
 `task_prerun`       verifies that the task came by a take or with a permit, in the process that runs it
+`task_postrun`      after a large task, gives memory back to the system (`memory`)
 `worker_shutdown`   leaves the fleet
 ==================  ==================================================================================================
 
@@ -28,7 +29,7 @@ from celery import signals
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import installing, ownership, retries
+from throttle.worker import attempts, installing, limits, memory, ownership, retries
 from throttle.worker.connecting import reach
 from throttle.worker.driver import Driver, clash_line
 from throttle.worker.requeue_driver import GateDriver
@@ -46,6 +47,8 @@ def connect() -> None:
     signals.worker_init.connect(worker_init)
     signals.worker_ready.connect(worker_ready)
     signals.task_prerun.connect(task_prerun)
+    signals.task_prerun.connect(memory.task_prerun)
+    signals.task_postrun.connect(memory.task_postrun)
     signals.worker_shutdown.connect(worker_shutdown)
 
 
@@ -74,6 +77,7 @@ def worker_init(sender: Any, **_: Any) -> None:
     consume_critical(sender.app, made.critical_queues)
     critical = made.critical_queues[0] if made.critical_queues and made.gate == "requeue" else ""
     retries.publish(sender.app, made.retry_lane, to=critical)
+    attempts.watch(sender.app)
 
 
 def join(driver: Driver) -> None:
@@ -124,6 +128,11 @@ def worker_ready(sender: Any, **_: Any) -> None:
         settings.ttl_s,
         ", ".join(made.changed) or "nothing",
     )
+    if not limits.interrupts(sender.pool) and limits.wanted(app):
+        logger.warning(
+            "headroom: this pool cannot end a task at its time limit: the log names one that runs past it (%s)",
+            "TASK_OVERRUN=exit: its pod then ends" if made.time_limits.overrun == "exit" else "TASK_OVERRUN=warn",
+        )
     if made.gate == "requeue":
         logger.warning(
             'headroom: gate="requeue"%s: the reserve holds, but a message may be lost when this process is killed '

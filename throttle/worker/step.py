@@ -110,6 +110,11 @@ class Brake(Hosting):
         request.reject(requeue=False)
         worker_state.task_ready(request)
 
+    def give_back_overrun(self, request: Any, number: int, text: str) -> None:  # noqa: ARG002 - of both gates
+        """To the head of its queue, with one delivery counted."""
+        self.driver.feed(v.Failed(number, "time limit", text))
+        self.driver.feed(v.Rejected(number, requeue=True))
+
     def due_ms(self, eta: Any) -> int | None:
         """The time in a message's `eta` header, in ms since the epoch; None when it has none."""
         when = maybe_iso8601(eta) if eta else None

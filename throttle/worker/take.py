@@ -211,7 +211,12 @@ class TakingChannel(PuttingChannel):
                     return  # it waits in Redis; else the server's clock says that it is due
             properties = message["properties"]
             properties["delivery_tag"] = str(take.id)
-            properties[v.MARK] = {"fleet": driver.settings.fleet, "member": delivery.owner, "take": take.id}
+            properties[v.MARK] = {
+                "fleet": driver.settings.fleet,
+                "member": delivery.owner,
+                "take": take.id,
+                "queue": queue,
+            }
             if take.deliveries:
                 properties["delivery_info"]["redelivered"] = True
             self.connection._deliver(message, queue)
