@@ -66,6 +66,17 @@ def test_the_environment_wins_over_the_defaults(monkeypatch: pytest.MonkeyPatch)
         ("PULSE_EVERY", "-1", "0 (off) to 86400"),
         ("PULSE_EVERY", "nan", "0 (off) to 86400"),
         ("PULSE_EVERY", "abc", "0 (off) to 86400"),
+        ("TASK_TIME_LIMIT", "-1", "0 (none) to 31536000"),
+        ("TASK_TIME_LIMIT", "inf", "0 (none) to 31536000"),
+        ("TASK_TIME_LIMITS", "critical=60/30", "soft below hard"),
+        ("TASK_TIME_LIMITS", "critical=60", "QUEUE=SOFT/HARD"),
+        ("TASK_OVERRUN", "kill", "warn or exit"),
+        ("TASK_MAX_RETRIES", "many", "0 to 1000"),
+        ("TASK_RETRY_BACKOFF", "-1", "not above TASK_RETRY_BACKOFF_MAX"),
+        ("TASK_RETRIES", "critical=3/60/1", "first not above longest"),
+        ("TASK_TEMPORARY_ERRORS", "Timeout Error", "names of errors"),
+        ("WORKER_MAX_MEMORY", "256Mi", "whole number of MiB"),
+        ("WORKER_MAX_TASKS", "-1", "0 (off)"),
     ],
 )
 def test_a_bad_value_is_one_line(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, allowed: str) -> None:
@@ -76,6 +87,37 @@ def test_a_bad_value_is_one_line(monkeypatch: pytest.MonkeyPatch, variable: str,
     assert text.startswith(f"{variable}={value!r}: allowed ")
     assert allowed in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("TASK_SOFT_TIME_LIMIT", "TASK_TIME_LIMIT"), ("TASK_RETRY_BACKOFF", "TASK_RETRY_BACKOFF_MAX")]
+)
+def test_two_that_do_not_go_together_are_one_line(monkeypatch: pytest.MonkeyPatch, first: str, second: str) -> None:
+    monkeypatch.setenv(first, "60")
+    monkeypatch.setenv(second, "30")
+    with pytest.raises(ConfigurationError, match=rf"^{first}='60.0': allowed .*{second}$"):
+        load_settings()
+
+
+def test_policies_are_made_of_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "TASK_SOFT_TIME_LIMIT": "600",
+        "TASK_TIME_LIMIT": "660",
+        "TASK_TIME_LIMITS": "critical=30/60, endless=0/0",
+        "TASK_OVERRUN": "exit",
+        "TASK_MAX_RETRIES": "5",
+        "TASK_RETRIES": "critical=2/0.5/60",
+        "TASK_TEMPORARY_ERRORS": "TimeoutError, requests.exceptions.ConnectionError",
+        "TASK_PERMANENT_ERRORS": "ValueError",
+    }.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    limits, retries = settings.time_limits, settings.retries
+    assert [limits.of(queue) for queue in ("any", "critical", "endless")] == [(600, 660), (30, 60), (0, 0)]
+    assert limits.overrun == "exit"
+    assert [retries.of(queue) for queue in ("any", "critical")] == [(5, 1, 600), (2, 0.5, 60)]
+    assert retries.temporary == ("TimeoutError", "requests.exceptions.ConnectionError")
+    assert retries.permanent == ("ValueError",)
 
 
 def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,8 +130,8 @@ def worker_ready(sender: Any, **_: Any) -> None:
     )
     if not limits.interrupts(sender.pool) and limits.wanted(app):
         logger.warning(
-            "headroom: this pool cannot end a task at its time limit: the log names one that runs past it (%s)",
-            "TASK_OVERRUN=exit: its pod then ends" if made.time_limits.overrun == "exit" else "TASK_OVERRUN=warn",
+            "headroom: this pool cannot end a task at its time limit: the log names one that runs on (overrun: %s)",
+            made.time_limits.overrun,
         )
     if made.gate == "requeue":
         logger.warning(
