@@ -4,10 +4,11 @@
 Each of the two limits, soft and hard, is looked for by itself, and the first that says one decides:
 
 1. the message (`apply_async(time_limit=...)`), whoever sent it;
-2. the task (`@app.task(time_limit=...)`; one that is the same as Celery's `task_time_limit` counts as not its own);
+2. the task (`@app.task(time_limit=...)`);
 3. the queue that the message was sent to, a retry in the critical lane keeping that of the queue that it came from;
 4. the default of `throttle.TimeLimits`;
-5. Celery's own `task_time_limit`, `task_soft_time_limit` and `--time-limit`.
+5. Celery's own `task_time_limit`, `task_soft_time_limit` and `--time-limit`. Celery writes the first two into each task,
+   and 5.7 into each message, so one that is the same as they are counts as nobody's own.
 
 They are put on the request where the worker is about to hand it to the pool, at both gates, so a message of a foreign
 producer has them too. A soft limit that is not below the hard one does nothing: the hard one ends the task first.
@@ -70,7 +71,8 @@ def limits_of(request: Any, limits: TimeLimits, queue: str) -> tuple[Any, Any]:
     ours = limits.of(queue)
 
     def first(asked: Any, own: Any, common: Any, seconds: float) -> Any:
-        return asked or (own if own != common else None) or seconds or None
+        said = (value for value in (asked, own) if value and value != common)
+        return next(said, None) or seconds or None
 
     return (
         first(hard, task.time_limit, conf.task_time_limit, ours.hard_s),
