@@ -283,7 +283,7 @@ def second_outage_is_not_believed_either(lab: Lab) -> None:
 
 
 def second_outage_beside_a_silent_pod_is_not_believed_either(lab: Lab) -> None:
-    """Likewise when a pod that was silent before the first is still: those who beat between the two are not given up."""
+    """Likewise when a pod that was silent before the first still is: those who beat between them are not given up."""
     lab.join(A, B, C, D)
     lab.put("q", "m1")
     assert lab.take(A) == "m1"

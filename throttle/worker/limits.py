@@ -7,8 +7,8 @@ Each of the two limits, soft and hard, is looked for by itself, and the first th
 2. the task (`@app.task(time_limit=...)`);
 3. the queue that the message was sent to, a retry in the critical lane keeping that of the queue that it came from;
 4. the default of `throttle.TimeLimits`;
-5. Celery's own `task_time_limit`, `task_soft_time_limit` and `--time-limit`. Celery writes the first two into each task,
-   and 5.7 into each message, so one that is the same as they are counts as nobody's own.
+5. Celery's own `task_time_limit`, `task_soft_time_limit` and `--time-limit`. Celery writes the first two into each task
+   and message, so one that is the same as they are counts as nobody's own.
 
 They are put on the request where the worker is about to hand it to the pool, at both gates, so a message of a foreign
 producer has them too. A soft limit that is not below the hard one does nothing: the hard one ends the task first.
