@@ -29,7 +29,7 @@ RUN --mount=type=cache,target=/pip-cache \
     if [ -s /ca.pem ]; then export PIP_CERT=/ca.pem; fi \
     && export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
     && /pip/bin/python -m pip wheel --quiet --no-deps --wheel-dir /wheels . \
-    && /pip/bin/python -m pip --python /opt/headroom/bin/python install --quiet /wheels/*.whl flower gevent
+    && /pip/bin/python -m pip --python /opt/headroom/bin/python install --quiet /wheels/*.whl flower gevent requests
 
 # Compiled here, because nothing can be written where the image runs.
 COPY app /srv/headroom/app

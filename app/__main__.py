@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rich.console import Console
 from rich.table import Table
 
+from app import checkpoints
 from app.local import demo, up
 from app.local.board import Board, Scene
 from app.local.processes import StartError
@@ -85,6 +86,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     local = commands.add_parser("up", help="a local fleet until Ctrl-C")
     local.add_argument("--pods", type=whole(1, 50), default=5, help="worker pods (5)")
     local.add_argument("--folder", type=folder, help="folder whose files the jobs may use (a new one)")
+    kept = commands.add_parser("checkpoints", help="the tasks that can go on where they were, and how far they are")
+    kept.add_argument("--json", action="store_true", help="print one JSON array")
     return parser.parse_args(arguments)
 
 
@@ -122,12 +125,21 @@ def run_up(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run_checkpoints(arguments: argparse.Namespace) -> int:
+    """Print what resumable tasks have saved."""
+    checkpoints.show(as_json=arguments.json)
+    return 0
+
+
+COMMANDS = {"demo": run_demo, "up": run_up, "checkpoints": run_checkpoints}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; every failure that a person can mend is one line."""
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return run_demo(parsed) if parsed.command == "demo" else run_up(parsed)
+        return COMMANDS[parsed.command](parsed)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; everything that was started is ended\n")
         return INTERRUPTED

@@ -34,6 +34,11 @@ def create(settings: Settings) -> Celery:
     made = Celery("headroom", broker=settings.redis_url, backend=settings.results, include=MODULES)
     made.conf.update(
         headroom_jobs_folder=str(settings.jobs_folder) if settings.jobs_folder else None,
+        headroom_checkpoint_store=settings.checkpoint_store,
+        headroom_checkpoint_ttl_s=settings.checkpoint_ttl_s,
+        headroom_checkpoint_max_bytes=settings.checkpoint_max_bytes,
+        headroom_checkpoint_every_s=settings.checkpoint_every_s,
+        headroom_checkpoint_ca=str(settings.checkpoint_ca) if settings.checkpoint_ca else None,
         # Queues. Each has an exchange of its own name: two queues bound by one key both get the message.
         task_default_queue=settings.task_queue,
         task_queues=[

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tasks.checkpoints.choosing import addresses
 from throttle.errors import ConfigurationError
 from throttle.policy import LONGEST_S, MOST_RETRIES, Backoff, Limit, Retries, TimeLimits, parse_limits, parse_retries
 
@@ -101,10 +102,33 @@ class Settings(BaseSettings):
         Retries(queues=parse_retries(value))
         return value
 
-    @field_validator("jobs_folder", mode="before")
+    checkpoint_store: str = Field(default="redis", validation_alias="CHECKPOINT_STORE")
+    """Where resumable tasks keep how far they are: the fleet's Redis, or an etcd cluster (v3.4 or newer)."""
+
+    checkpoint_ttl_s: int = Field(default=604_800, ge=60, le=31_536_000, validation_alias="CHECKPOINT_TTL")
+    """Seconds that a checkpoint is kept after it was last saved. A task that comes back later starts anew."""
+
+    checkpoint_max_bytes: int = Field(default=65_536, ge=1024, le=1_000_000, validation_alias="CHECKPOINT_MAX_BYTES")
+    """Largest content of one checkpoint. A larger one is not saved."""
+
+    checkpoint_every_s: float = Field(default=2.0, ge=0.1, le=3600, validation_alias="CHECKPOINT_EVERY")
+    """Seconds between two saves of a task: so much work is done again after a kill. Shorter costs more round trips."""
+
+    checkpoint_ca: Path | None = Field(default=None, validation_alias="CHECKPOINT_CA")
+    """File with the certificates that an ``etcds://`` store is checked against, instead of the usual ones."""
+
+    @field_validator("checkpoint_store")
+    @classmethod
+    def _known_store(cls, value: str) -> str:
+        """Only what a worker could use."""
+        if value != "redis":
+            addresses(value)
+        return value
+
+    @field_validator("jobs_folder", "checkpoint_ca", mode="before")
     @classmethod
     def _no_folder(cls, value: object) -> object:
-        """An empty variable means that there is no folder, not the current one."""
+        """An empty variable means that there is none, not the current folder."""
         return value or None
 
     @field_validator("jobs_folder")
@@ -140,6 +164,11 @@ ALLOWED = {
     "result_backend": "allowed is an address of a Celery result back end, or nothing",
     "result_expires_s": "allowed is a whole number of seconds from 60 to 31536000",
     "jobs_folder": "allowed is the absolute path of a folder, or nothing",
+    "checkpoint_store": "allowed is redis, or etcd://host:2379 with more hosts after commas (etcds:// for TLS)",
+    "checkpoint_ttl_s": "allowed is a whole number of seconds from 60 to 31536000",
+    "checkpoint_max_bytes": "allowed is a whole number of bytes from 1024 to 1000000",
+    "checkpoint_every_s": "allowed is a number of seconds from 0.1 to 3600",
+    "checkpoint_ca": "allowed is the path of a file, or nothing",
     "pulse_every_s": "allowed is a number of seconds from 0 (off) to 86400",
     "soft_limit_s": "allowed is a number of seconds from 0 (none) to 31536000, below TASK_TIME_LIMIT",
     "hard_limit_s": "allowed is a number of seconds from 0 (none) to 31536000",

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.support.servers", "tests.support.workers"]
+pytest_plugins = ["tests.support.etcd", "tests.support.servers", "tests.support.workers"]

@@ -26,6 +26,8 @@ stats                     1 week  counters of the fleet, such as violations
 schedule:lease            lease   the beat that leads the schedule
 schedule:entries          none    hash, entry of the schedule -> its record; what is declared no more is removed
 schedule:beats            1 min   zset, beats by when they last asked to lead
+task:<id>:checkpoint      1 week  how far a resumable task has come (CHECKPOINT_TTL)
+task:checkpoints          1 week  zset, ids of the tasks that have a checkpoint, by when that expires
 ========================  ======  ==========================================================================
 """
 
@@ -104,3 +106,11 @@ class Keys:
     def schedule_beats(self) -> str:
         """Zset: beats by when they last asked to lead (server ms)."""
         return self.namespace() + "schedule:beats"
+
+    def checkpoint(self, task: str) -> str:
+        """Hash: how far a resumable task has come; with etcd the same name there."""
+        return f"{self.namespace()}task:{task}:checkpoint"
+
+    def checkpoints(self) -> str:
+        """Zset: ids of the tasks that have a checkpoint, by when that expires (server ms)."""
+        return self.namespace() + "task:checkpoints"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self
@@ -99,21 +100,42 @@ class JobFile:
         """Read at most ``size`` bytes from where the last read ended; empty at the end."""
         return os.read(self._file, size)
 
+    def identity(self) -> list[int]:
+        """What changes when the file does: its size, and when its content and its inode changed (ns)."""
+        found = os.fstat(self._file)
+        return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+    def seek(self, offset: int) -> None:
+        """Let the next read begin at this byte."""
+        os.lseek(self._file, offset, os.SEEK_SET)
+
     def create_partial(self, target: str) -> tuple[str, int]:
         """Make a new file beside this one that will become ``target``; returns its name and descriptor.
 
-        The partial files of earlier runs that died are removed. Each run has one of its own: a run
-        that was believed dead and comes back can neither write into the new one nor put the new one
-        in place half written. It finds its own gone and fails.
+        Each run has one of its own, and copies into it what it goes on from: a run that was believed
+        dead and comes back can neither write into the new one nor put the new one in place half
+        written. It finds its own gone and fails.
         """
-        start = f".{target}."
+        name = f"{_start(target)}{os.urandom(4).hex()}{PARTIAL}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o644, dir_fd=self._parent)
+        os.fsync(self._parent)
+        return name, descriptor
+
+    def open_partial(self, name: str, target: str) -> int | None:
+        """A descriptor of an earlier run's partial file of ``target``, for reading; None when there is none."""
+        if not _is_partial(name, target):
+            return None
+        try:
+            return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._parent)
+        except OSError:
+            return None
+
+    def remove_partials(self, target: str, *, but: str) -> None:
+        """Remove the partial files of other runs of the same job: of those that died, and of those that did not."""
         for other in os.listdir(self._parent):  # noqa: PTH208 - a path has no descriptor
-            if other.startswith(start) and other.endswith(PARTIAL):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(other, dir_fd=self._parent)
-        name = f"{start}{os.urandom(4).hex()}{PARTIAL}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        return name, os.open(name, flags, 0o644, dir_fd=self._parent)
+            if other != but and _is_partial(other, target):
+                self.remove(other)
 
     def put_in_place(self, partial: str, target: str) -> None:
         """Rename the finished partial file to ``target`` in one step, replacing what stood there.
@@ -156,3 +178,12 @@ class JobFile:
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
             os.close(self._file)
             raise JobFileError(f"{self._asked!r} is not a plain file")
+
+
+def _start(target: str) -> str:
+    return f".{target}."
+
+
+def _is_partial(name: str, target: str) -> bool:
+    """Whether a name is that of a partial file of this target: eight hexadecimal digits in between, no more."""
+    return re.fullmatch(re.escape(_start(target)) + "[0-9a-f]{8}" + re.escape(PARTIAL), name) is not None

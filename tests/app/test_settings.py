@@ -8,6 +8,7 @@ import pytest
 
 from app.origin import check_origin
 from app.settings import ALLOWED, Settings, load_settings, variables, without_password
+from tasks.checkpoints.choosing import addresses
 from throttle.errors import ConfigurationError
 
 
@@ -63,6 +64,15 @@ def test_the_environment_wins_over_the_defaults(monkeypatch: pytest.MonkeyPatch)
         ("RESULT_EXPIRES", "59", "60 to 31536000"),
         ("RESULT_EXPIRES", "soon", "60 to 31536000"),
         ("JOBS_FOLDER", "relative/folder", "absolute path"),
+        ("CHECKPOINT_STORE", "", "redis, or etcd://host:2379"),
+        ("CHECKPOINT_STORE", "redis://host", "redis, or etcd://host:2379"),
+        ("CHECKPOINT_STORE", "etcd://", "redis, or etcd://host:2379"),
+        ("CHECKPOINT_STORE", "etcd://host:0", "redis, or etcd://host:2379"),
+        ("CHECKPOINT_STORE", "etcd://host:2379,", "redis, or etcd://host:2379"),
+        ("CHECKPOINT_STORE", "etcd://host/path", "redis, or etcd://host:2379"),
+        ("CHECKPOINT_TTL", "59", "60 to 31536000"),
+        ("CHECKPOINT_MAX_BYTES", "1000001", "1024 to 1000000"),
+        ("CHECKPOINT_EVERY", "0", "0.1 to 3600"),
         ("PULSE_EVERY", "-1", "0 (off) to 86400"),
         ("PULSE_EVERY", "nan", "0 (off) to 86400"),
         ("PULSE_EVERY", "abc", "0 (off) to 86400"),
@@ -127,6 +137,19 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in str(refused.value)
     assert without_password("redis://:p@ss@host/1") != "redis://:p@ss@host/1"
     assert without_password("redis://host/1") == "redis://host/1"
+
+
+@pytest.mark.parametrize(
+    ("address", "members"),
+    [
+        ("etcd://a", [("a", 2379)]),
+        ("etcd://a:1,b.c:65535/", [("a", 1), ("b.c", 65535)]),
+        ("etcds://[::1]:5,[fe80::1]", [("::1", 5), ("fe80::1", 2379)]),
+    ],
+)
+def test_an_etcd_has_one_address_or_several(address: str, members: list[tuple[str, int]]) -> None:
+    assert Settings(checkpoint_store=address).checkpoint_store == address
+    assert addresses(address) == (address.startswith("etcds"), members)
 
 
 def test_an_empty_folder_means_none(monkeypatch: pytest.MonkeyPatch) -> None:

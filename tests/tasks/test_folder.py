@@ -102,6 +102,7 @@ def test_a_run_that_was_believed_dead_cannot_put_its_file_in_place(folder: Path)
     with JobFile(folder, "plain") as frozen, JobFile(folder, "plain") as later:
         old, old_descriptor = frozen.create_partial("plain.gz")
         new, new_descriptor = later.create_partial("plain.gz")
+        later.remove_partials("plain.gz", but=new)
         os.write(new_descriptor, b"new")
         os.write(old_descriptor, b"old")
         with pytest.raises(JobFileError, match="taken over"):
@@ -113,8 +114,14 @@ def test_a_run_that_was_believed_dead_cannot_put_its_file_in_place(folder: Path)
 
 
 def test_partial_files_of_other_targets_stay(folder: Path) -> None:
-    (folder / ".plain.xz.0.partial").touch()
+    others = {".plain.xz.01234567.partial", ".plain.gz.0123456x.partial", ".plain.gz.other.01234567.partial"}
+    for name in others:
+        (folder / name).touch()
     with JobFile(folder, "plain") as file:
-        _, descriptor = file.create_partial("plain.gz")
+        mine, descriptor = file.create_partial("plain.gz")
         os.close(descriptor)
-    assert (folder / ".plain.xz.0.partial").exists()
+        file.create_partial("plain.gz")
+        file.remove_partials("plain.gz", but=mine)
+        assert {path.name for path in folder.glob(".plain*")} == {*others, mine}
+        assert file.open_partial("../plain.gz.01234567.partial", "plain.gz") is None
+        assert file.open_partial(".plain.gz.01234567.partial", "plain.gz") is None
