@@ -98,7 +98,7 @@ def compress(self: Any, path: str, method: str = "gzip") -> Compressed:
         work = Compression(source, packer, source.name + ending)
         try:
             with self.checkpoint(settle=work.settle) as checkpoint:
-                written = _run_or_clean(work, checkpoint)
+                written = run_or_clean(work, checkpoint)
         finally:
             os.close(work.descriptor)
         read = source.size
@@ -113,7 +113,7 @@ def checksum(self: Any, path: str) -> Checksum:
     """
     with JobFile(jobs_folder(), path) as source, self.checkpoint() as checkpoint:
         identity, total = source.identity(), source.size
-        digest, read = _begun(checkpoint, source)
+        digest, read = begun(checkpoint, source)
         source.seek(read)
         while chunk := source.read(CHUNK):
             digest.update(chunk)
@@ -129,7 +129,7 @@ def checksum(self: Any, path: str) -> Checksum:
     return Checksum(source=path, source_bytes=read, sha256=digest.hexdigest())
 
 
-def _run_or_clean(work: Compression, checkpoint: Checkpoint) -> int:
+def run_or_clean(work: Compression, checkpoint: Checkpoint) -> int:
     """Run; what cannot be gone on from, or takes the room that others need, is not kept."""
     try:
         return work.run(checkpoint)
@@ -140,7 +140,7 @@ def _run_or_clean(work: Compression, checkpoint: Checkpoint) -> int:
         raise
 
 
-def _begun(checkpoint: Checkpoint, source: JobFile) -> tuple[Any, int]:
+def begun(checkpoint: Checkpoint, source: JobFile) -> tuple[Any, int]:
     """The digest to go on with, and from which byte of the source."""
     if not hashing.RESUMES:
         return hashlib.sha256(), 0
@@ -177,19 +177,19 @@ class Compression:
         packer = self._packer(mark.offset, mark.checksum)
         length, crc = mark.length, mark.crc
         if not mark.length:
-            length, crc = self._write(packer.begin(), length, crc)
+            length, crc = self.write(packer.begin(), length, crc)
         offset = mark.offset
         source.seek(offset)
         while chunk := source.read(min(CHUNK, packer.block - offset % packer.block)):
-            length, crc = self._write(packer.feed(chunk), length, crc)
+            length, crc = self.write(packer.feed(chunk), length, crc)
             offset += len(chunk)
             if offset % packer.block == 0 or offset >= total:
-                length, crc = self._write(packer.cut(), length, crc)
+                length, crc = self.write(packer.cut(), length, crc)
                 self._mark = Mark(offset, length, crc, packer.checksum)
                 self._note(checkpoint)
             else:
                 checkpoint.tell(progress=offset / max(total, offset), show=self._shown(offset))
-        length, crc = self._write(packer.end(), length, crc)
+        length, crc = self.write(packer.end(), length, crc)
         os.fsync(self.descriptor)
         _check_unchanged(source, self._identity)
         source.put_in_place(self.partial, self._target)
@@ -227,7 +227,7 @@ class Compression:
         try:
             length, crc = 0, 0
             while length < mark.length and (chunk := os.read(earlier, min(CHUNK, mark.length - length))):
-                length, crc = self._write(chunk, length, crc)
+                length, crc = self.write(chunk, length, crc)
         finally:
             os.close(earlier)
         if (length, crc) != (mark.length, mark.crc):
@@ -235,7 +235,7 @@ class Compression:
         self._mark = mark
         return ""
 
-    def _write(self, packed: bytes, length: int, crc: int) -> tuple[int, int]:
+    def write(self, packed: bytes, length: int, crc: int) -> tuple[int, int]:
         """Write all of it; returns the length and the CRC of the partial file then."""
         rest = memoryview(packed)
         while rest:

@@ -52,30 +52,30 @@ class Resumable256:
         Raises:
             ValueError: this is no state.
         """
-        self._context = _Context()
-        _library.SHA256_Init(ctypes.byref(self._context))
+        self.context = _Context()
+        _library.SHA256_Init(ctypes.byref(self.context))
         if offset or state:
             words = bytes.fromhex(state)
             if len(words) != SIZE or offset % BLOCK or not 0 <= offset < 2**61:
                 raise ValueError("not the state of a SHA-256")
             for index in range(8):
-                self._context.h[index] = int.from_bytes(words[4 * index : 4 * index + 4], "big")
-            self._context.low, self._context.high = offset * 8 % 2**32, offset * 8 // 2**32
+                self.context.h[index] = int.from_bytes(words[4 * index : 4 * index + 4], "big")
+            self.context.low, self.context.high = offset * 8 % 2**32, offset * 8 // 2**32
 
     def update(self, chunk: bytes) -> None:
         """Go on with these bytes. Other threads run meanwhile."""
-        _library.SHA256_Update(ctypes.byref(self._context), chunk, len(chunk))
+        _library.SHA256_Update(ctypes.byref(self.context), chunk, len(chunk))
 
     def state(self) -> str:
         """All that must be kept, after a multiple of 64 bytes. ValueError after another number."""
-        if self._context.num:
+        if self.context.num:
             raise ValueError("within a block")
-        return b"".join(int(word).to_bytes(4, "big") for word in self._context.h).hex()
+        return b"".join(int(word).to_bytes(4, "big") for word in self.context.h).hex()
 
     def hexdigest(self) -> str:
         """The checksum of all bytes so far. Ends it."""
         digest = ctypes.create_string_buffer(SIZE)
-        _library.SHA256_Final(digest, ctypes.byref(self._context))
+        _library.SHA256_Final(digest, ctypes.byref(self.context))
         return digest.raw.hex()
 
 

@@ -1,5 +1,4 @@
 """Resumable tasks on real workers: frozen, expired, seen from outside, with etcd that goes away."""
-# pyright: basic
 
 from __future__ import annotations
 

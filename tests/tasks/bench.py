@@ -38,7 +38,7 @@ class Bench:
             "THROTTLE_RATIO": "1",
             "RESUMABLE_CONFIG": json.dumps({"headroom_checkpoint_store": store}),
         }
-        self.app = Celery("producer", broker=workers.client.url, backend=workers.client.url, set_as_current=False)
+        self.app: Any = Celery("producer", broker=workers.client.url, backend=workers.client.url, set_as_current=False)
         self.app.conf.headroom_checkpoint_store = store
         throttle.install(self.app)
         self._names = itertools.count(1)

@@ -1,5 +1,4 @@
 """The file jobs go on where they were: stopped at each point of their work, the result is the same to the byte."""
-# pyright: basic
 
 from __future__ import annotations
 
@@ -63,15 +62,15 @@ def one_run(
     method: str = "gzip",
     *,
     dies_at: int = -1,
-    reasons: Any = None,
+    reasons: list[str] | None = None,
 ) -> None:
     """One run of `compress`, which dies in the write of this number."""
     packer, ending = METHODS[method]
-    around = Surroundings(task, "t", 1, compensate=(reasons if reasons is not None else []).append)
+    around = Surroundings(task, "t", 1, compensate=([] if reasons is None else reasons).append)
     with JobFile(folder, "big") as file:
         work = files.Compression(file, packer, "big" + ending)
         written = iter(range(1_000_000))
-        write = work._write
+        write = work.write
 
         def counted(packed: bytes, length: int, crc: int) -> tuple[int, int]:
             if next(written) == dies_at:
@@ -79,7 +78,7 @@ def one_run(
                 raise Killed
             return write(packed, length, crc)
 
-        work._write = counted
+        work.write = counted
         checkpoint = Checkpoint(store, around, Limits(every_s=0.0, patience_s=0.0))
         checkpoint.__enter__()
         try:
@@ -223,7 +222,7 @@ def test_a_source_that_changes_while_it_is_read_makes_no_result(tmp_path: Path, 
         with Checkpoint(None, Surroundings("t", "t", 1), Limits()) as checkpoint:
             change_source(tmp_path)
             with pytest.raises(JobFileError, match="'big' changed while it was read"):
-                files._run_or_clean(work, checkpoint)
+                files.run_or_clean(work, checkpoint)
         os.close(work.descriptor)
     assert {path.name for path in tmp_path.iterdir()} == {"big"}
 
@@ -239,9 +238,9 @@ def test_a_full_disk_gets_its_room_back_and_a_failing_one_is_gone_on_with(
         def fail(packed: bytes, length: int, crc: int) -> tuple[int, int]:
             raise OSError(number, f"after {length}")
 
-        work._write = fail
+        work.write = fail
         with pytest.raises(OSError, match="after 0"), Checkpoint(store, Surroundings(new_id(), "t", 1), Limits()) as cp:
-            files._run_or_clean(work, cp)
+            files.run_or_clean(work, cp)
         os.close(work.descriptor)
     assert bool(list(tmp_path.glob(".*.partial"))) is kept
     assert bool(list(store.list())) is kept
@@ -263,7 +262,7 @@ def test_a_checksum_goes_on_beyond_four_gibibytes() -> None:
     offset = 2**32 + 64
     digest = hashing.Resumable256(offset, "00" * 32)
     digest.update(b"")
-    assert (digest._context.low, digest._context.high) == (512, 8)
+    assert (digest.context.low, digest.context.high) == (512, 8)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +294,7 @@ def test_a_checksum_that_cannot_go_on_begins_anew(
         with Checkpoint(store, Surroundings(task, "t", 1), Limits()) as other:
             other.save(progress=0.5, **context)
         with Checkpoint(store, Surroundings(task, "t", 1), Limits()) as checkpoint:
-            digest, read = files._begun(checkpoint, file)
+            digest, read = files.begun(checkpoint, file)
     assert read == 0
     digest.update(b"x")
     assert digest.hexdigest() == hashlib.sha256(b"x").hexdigest()
@@ -310,5 +309,5 @@ def test_where_the_state_cannot_be_had_the_file_is_read_again(
         JobFile(tmp_path, "big") as file,
         Checkpoint(store, Surroundings(new_id(), "t", 1), Limits()) as checkpoint,
     ):
-        digest, read = files._begun(checkpoint, file)
+        digest, read = files.begun(checkpoint, file)
     assert (type(digest), read) == (type(hashlib.sha256()), 0)

@@ -1,5 +1,4 @@
 """Resumable tasks on real workers: killed on every pool, at their limit, failed, retried."""
-# pyright: basic
 
 from __future__ import annotations
 
