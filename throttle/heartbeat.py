@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import redis
 
+from throttle import events
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -48,6 +50,8 @@ class Heartbeat:
         self._stopped = False
         self._lease_end_s = 0.0
         self._silent = False
+        self.away = False
+        """The last try ran into an error of Redis instead of an answer."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -75,6 +79,11 @@ class Heartbeat:
         """Seconds for which the fleet surely still counts this member; 0 when it may not."""
         return max(0.0, self._lease_end_s - time.monotonic())
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last join or beat that was accepted was sent; meaningless before the first."""
+        return time.monotonic() - (self._lease_end_s - self._ttl_s)
+
     def renewed(self, sent_s: float) -> None:
         """Note that a join or beat sent at `sent_s` (monotonic) was accepted."""
         self._lease_end_s = max(self._lease_end_s, sent_s + self._ttl_s)
@@ -97,9 +106,12 @@ class Heartbeat:
             return not self._stopped
 
     def _try_beat(self) -> bool:
+        sent_s, outcome = time.monotonic(), "broken"
         try:
             stands = self._beat()
+            outcome = "accepted" if stands else "refused"
         except (redis.RedisError, OSError) as error:
+            outcome = "failed"
             if not self._silent:
                 logger.warning("no beat: Redis does not answer (%s); trying on", error)
             self._silent = True
@@ -107,6 +119,9 @@ class Heartbeat:
         except Exception:
             logger.exception("beat failed; trying on")
             return False
+        finally:
+            self.away = outcome == "failed"
+            events.emit(events.BEAT, outcome, time.monotonic() - sent_s)
         if stands and self._silent:
             logger.info("beating again")
             self._silent = False

@@ -92,7 +92,7 @@ class Keys:
         return self.namespace() + "journal"
 
     def stats(self) -> str:
-        """Hash: counters of the fleet."""
+        """Hash: counters of the fleet: violations, requeues, returned (orphans), dead (letters)."""
         return self.namespace() + "stats"
 
     def schedule_lease(self) -> str:

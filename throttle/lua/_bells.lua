@@ -53,7 +53,7 @@ local function register(x, want)
 end
 
 local function token(x)
-  call('LPUSH', bell(x), 1)
+  call('LPUSH', bell(x), string.format('%.0f', now_ms))    -- when it was rung, for whoever measures
   call('PEXPIRE', bell(x), BELL_MS)
 end
 

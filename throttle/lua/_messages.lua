@@ -78,6 +78,7 @@ local function push(source, raw, n, where, failure)
     history = tell(history, failure)
   end
   done_with(source, raw, n)
+  count('dead', 1)
   call('XADD', DEAD, '*', 'source', source, 'raw', raw, 'deliveries', n, 'reason', failure[2], 'member', failure[1],
     'at', now_ms, 'history', history)
 end
@@ -151,6 +152,7 @@ local function gone(members, why)
     log('return', r[5], 'seq', r[1], 'key', r[3])
     push(r[3], r[4], r[2], 'head', lost and {r[5], 'pod lost', lost})
   end
+  if lost and #back > 0 then count('returned', #back) end
   silent_in = {}
   for _, x in ipairs(members) do
     call('DEL', held(x))

@@ -31,6 +31,12 @@ local function held(x) return ns .. 'held:' .. x end
 -- acknowledgement must pass even then: it starts with a write that only frees.
 local function even_when_full() call('DEL', ns .. 'none') end
 
+-- One of the fleet's counters.
+local function count(field, n)
+  call('HINCRBY', ns .. 'stats', field, n)
+  call('PEXPIRE', ns .. 'stats', STATS_MS)
+end
+
 local function log(op, member, ...)
   if journal > 0 then
     local stream = ns .. 'journal'

@@ -7,10 +7,7 @@
 -- ARGV[6] put back       how many messages it has put back since it last said so, for the fleet's stats
 -- RETURNS 1 | 0 | -1     room | none, registered as waiting | LOST
 even_when_full()
-if tonumber(ARGV[6]) > 0 then
-  call('HINCRBY', ns .. 'stats', 'requeues', ARGV[6])
-  call('PEXPIRE', ns .. 'stats', STATS_MS)
-end
+if tonumber(ARGV[6]) > 0 then count('requeues', ARGV[6]) end
 if not living(m) then return -1 end
 local rung, work, want = arrived(m), #KEYS == 1, {}
 for i = 2, #KEYS do

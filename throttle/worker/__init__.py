@@ -31,6 +31,7 @@ Whose part is what
 `routes`       the queue that a message was sent to
 `connecting`   the way to the fleet's Redis, with the checks before any work
 `signals`      `worker_init`, `worker_ready`, `task_prerun`, `worker_shutdown`
+`telling`      from what happens here to the events of `throttle.events`
 `ownership`    the task's side of its take: `throttle.still_mine`
 `installing`   what `throttle.install` sets on an app
 `internals`    every name of Celery and kombu that the above stands on, with the reason; a contract test guards it

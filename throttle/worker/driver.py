@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import redis
 
+from throttle import events
 from throttle.doorkeeper import Doorkeeper
 from throttle.heartbeat import Heartbeat
 from throttle.scripts import Clash
@@ -283,6 +284,7 @@ class Driver:
 
     def _disown(self, take_id: int) -> None:
         self.disowned += 1
+        events.emit(events.DISOWNED)
         if self.disowned == 1:
             logger.warning(
                 "take %d had been returned to its queue before it ended here (this pod was taken for dead); its "

@@ -32,6 +32,7 @@ from throttle.worker.containment import contain
 from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.faults import AWAY, shortened
 from throttle.worker.pipes import keep_answers_whole
+from throttle.worker.telling import Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,10 +263,12 @@ class Hosting(bootsteps.StartStopStep):
         """Hear what becomes of the request of a take (or permit)."""
         feed, accepted = self.driver.feed, request.on_accepted
         succeeded, failed, timed_out = request.on_success, request.on_failure, request.on_timeout
+        story = Story(self.driver, request, number)
 
         def on_accepted(*args: Any, **options: Any) -> Any:
             feed(v.Started(number))
             self.overruns.began(request, number)
+            story.began()
             return accepted(*args, **options)
 
         def on_success(result: Any, **options: Any) -> Any:
@@ -274,11 +277,13 @@ class Hosting(bootsteps.StartStopStep):
             failed_, _, runtime = result
             if runtime is None and not failed_ and cold():
                 return None  # a greenlet killed at its shutdown, which Celery takes for a success: it goes back
+            story.returned(result)
             return self._end(number, succeeded, (result,), options)
 
         def on_failure(exc_info: Any, *args: Any, **options: Any) -> Any:
             if cold():
                 return None  # killed by the shutdown, or by what its signal handler raised in it: it goes back
+            story.failed(exc_info)
             error = self._note_failure(request, number, exc_info)
             if isinstance(error, MemoryError):  # Celery would raise it in this process and forget the message
                 return self._end(number, put_back, (request,), {})
@@ -287,6 +292,7 @@ class Hosting(bootsteps.StartStopStep):
         def on_timeout(soft: Any, timeout: Any) -> Any:
             if soft:
                 return timed_out(soft, timeout)
+            story.ended("time limit")
             feed(v.Failed(number, "time limit", f"TimeLimitExceeded: {timeout} s"))
             return self._end(number, timed_out, (soft, timeout), {})
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Protocol
 
+from throttle import events
 from throttle.worker import requeue_machine as gate
 from throttle.worker import vocabulary as v
 from throttle.worker.driver import LOOK_S, REDIS_ERRORS, Driver
@@ -84,6 +86,7 @@ class GateDriver(Driver):
     def _do(self, command: v.Command | gate.GateCommand, then: Callable[[v.Event | gate.GateEvent], None]) -> None:
         match command:
             case gate.Acquire(member, number, critical):
+                sent_s = time.monotonic()
                 try:
                     admitted = self.operations.acquire(member, number, critical=critical)
                 except REDIS_ERRORS as error:
@@ -91,6 +94,7 @@ class GateDriver(Driver):
                     then(gate.Unanswered(member, number))
                     self.heartbeat.kick()
                 else:
+                    told_of(admitted, time.monotonic() - sent_s, critical=critical)
                     then(gate.Acquired(member, number, admitted))
             case gate.Listen():
                 if self.queues is not None and not self.queues.hears_bells:
@@ -135,9 +139,18 @@ class GateDriver(Driver):
 
     def _disown(self, take_id: int) -> None:
         self.disowned += 1
+        events.emit(events.DISOWNED)
         if self.disowned == 1:
             logger.warning(
                 "permit %d was the fleet's again before its task ended here (this pod was taken for dead). Further "
                 "ones are counted only, see `celery inspect stats`",
                 take_id,
             )
+
+
+def told_of(admitted: bool | None, seconds: float, *, critical: bool) -> None:  # noqa: FBT001 - what ACQUIRE answers
+    """Tell what ACQUIRE said."""
+    word = "lost" if admitted is None else "message" if admitted else "denied"
+    events.emit(events.ASKED, seconds, word)
+    if word == "denied":
+        events.emit(events.DENIED, "critical" if critical else "normal")

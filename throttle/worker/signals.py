@@ -9,6 +9,7 @@
 `task_prerun`       verifies that the task came by a take or with a permit, in the process that runs it
 `task_postrun`      after a large task, gives memory back to the system (`memory`)
 `worker_shutdown`   leaves the fleet
+`before_task_publish`  notes in a message when it was sent, for the time that tasks wait
 ==================  ==================================================================================================
 
 `task_prerun` cannot stop a task: Celery logs what a handler raises and goes on. It is the check on the brake and not
@@ -29,7 +30,7 @@ from celery import signals
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import attempts, installing, limits, memory, ownership, retries
+from throttle.worker import attempts, installing, limits, memory, ownership, retries, telling
 from throttle.worker.connecting import reach
 from throttle.worker.driver import Driver, clash_line
 from throttle.worker.requeue_driver import GateDriver
@@ -50,6 +51,7 @@ def connect() -> None:
     signals.task_prerun.connect(memory.task_prerun)
     signals.task_postrun.connect(memory.task_postrun)
     signals.worker_shutdown.connect(worker_shutdown)
+    signals.before_task_publish.connect(telling.stamp)
 
 
 def celeryd_init(instance: Any, options: dict[str, Any], **_: Any) -> None:

@@ -26,6 +26,9 @@ from kombu.transport import virtual
 from kombu.utils.json import loads
 from redis.exceptions import NoScriptError
 
+from throttle import events
+from throttle.scripts import Take
+from throttle.worker import telling
 from throttle.worker import vocabulary as v
 from throttle.worker.broker import BrokerConnection
 from throttle.worker.credit import QoS
@@ -74,6 +77,8 @@ class TakingChannel(PuttingChannel):
     driver: Driver | None = None
     critical: frozenset[str] = frozenset()
     delivered = False
+    _rung_ms = 0
+    """When the bell was rung that was heard last, server time; 0 once TAKE was answered."""
     _consumed: tuple[str, ...] = ()
     """The queues that are consumed, broadcasts aside; kombu counts them anew each time it is asked."""
     _told_s = -TELL_S
@@ -169,16 +174,22 @@ class TakingChannel(PuttingChannel):
                 driver.operations.load("take")
                 return v.Unknown(self.has_credit(), self.worker.places())
         except (redis.RedisError, OSError) as error:
+            self._rung_ms = 0
             driver.feed(v.Cut())
             connection.disconnect()
             if isinstance(error, redis.ResponseError):  # e.g. READONLY after a fail-over: connect anew, do not crash
                 raise redis.ConnectionError(str(error)) from error
             raise
         if state.phase != "take":
+            self._rung_ms = rung_ms(answer)
             return v.Rung(self.has_credit(), self.worker.places())
         self._tell_of(driver.operations.parse_odd(answer))
         took = driver.operations.parse_take(state.next_id, answer)
         not_mine = driver.operations.parse_not_mine(answer)
+        telling.answered(took, time.monotonic() - self._brpop_sent_at)
+        if self._rung_ms and isinstance(took, Take):
+            events.emit(events.WOKEN, (driver.server_ms() - self._rung_ms) / 1000)
+        self._rung_ms = 0
         return v.Answered(took, self.has_credit(), self.worker.places(), not_mine)
 
     def _tell_of(self, keys: tuple[bytes, ...]) -> None:
@@ -201,6 +212,7 @@ class TakingChannel(PuttingChannel):
             driver.feed(v.Rejected(take.id, requeue=True))
             return
         self._queue_cycle.rotate(queue)
+        telling.took(queue, critical=queue in self.critical, deliveries=take.deliveries)
         self.delivered = False
         try:
             message = loads(take.raw.decode())
@@ -250,6 +262,12 @@ class TakingChannel(PuttingChannel):
         self._consumed = tuple(self.active_queues)
         if self.driver is not None:
             self.driver.feed(v.Poked())
+
+
+def rung_ms(answer: Any) -> int:
+    """When the bell was rung, from what BRPOP answered; 0 when it timed out, or was rung by the pod itself."""
+    token = answer[1] if isinstance(answer, list | tuple) and len(answer) > 1 else b""
+    return int(token) if len(token) > 1 and token.isdigit() else 0
 
 
 class Transport(kombu_redis.Transport):
