@@ -29,7 +29,8 @@ RUN --mount=type=cache,target=/pip-cache \
     if [ -s /ca.pem ]; then export PIP_CERT=/ca.pem; fi \
     && export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
     && /pip/bin/python -m pip wheel --quiet --no-deps --wheel-dir /wheels . \
-    && /pip/bin/python -m pip --python /opt/headroom/bin/python install --quiet /wheels/*.whl flower gevent requests
+    && /pip/bin/python -m pip --python /opt/headroom/bin/python install --quiet /wheels/*.whl \
+       flower gevent prometheus-client requests
 
 # Compiled here, because nothing can be written where the image runs.
 COPY app /srv/headroom/app
@@ -54,7 +55,7 @@ RUN groupadd --system --gid 10001 headroom \
 COPY --from=packages /opt/headroom /opt/headroom
 COPY --from=packages /srv/headroom /srv/headroom
 
-# /tmp is all that must be writable: the signs of life are there.
+# /tmp is all that is writable, for what tasks put there.
 ENV PATH=/opt/headroom/bin:$PATH \
     PYTHONPATH=/srv/headroom \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -65,4 +66,5 @@ USER 10001:10001
 # Without a shell: Python is the first process, and gets SIGTERM itself (see app/container).
 ENTRYPOINT ["python3", "-m", "app.container"]
 CMD ["worker"]
-EXPOSE 5555
+# The probes and metrics of workers and beat; Flower's page.
+EXPOSE 8080 5555

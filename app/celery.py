@@ -19,6 +19,7 @@ from kombu.entity import Exchange, Queue
 
 import throttle
 from app.origin import check_origin
+from app.probes.installing import install as install_probes
 from app.settings import Settings, load_settings
 from throttle.errors import ConfigurationError
 
@@ -72,6 +73,7 @@ def create(settings: Settings) -> Celery:
         time_limits=settings.time_limits,
         retries=settings.retries,
     )
+    install_probes(made, settings)
     # Producers call from any thread; the current app alone is known only in the importing one.
     made.set_default()
     return made

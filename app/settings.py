@@ -102,6 +102,18 @@ class Settings(BaseSettings):
         Retries(queues=parse_retries(value))
         return value
 
+    probe_port: int = Field(default=8080, ge=0, le=65535, validation_alias="PROBE_PORT")
+    """Port on which a worker and beat answer `/startup`, `/ready`, `/health` and `/metrics`; 0 answers nobody. Several
+    pods on one host each need their own."""
+
+    ready_stall_s: float = Field(default=30.0, ge=1, le=86400, validation_alias="READY_STALL_S")
+    """Seconds until `/ready` turns: messages wait, there is room for them, and this pod took nothing; or its loop
+    stands still."""
+
+    health_stall_s: float = Field(default=60.0, ge=1, le=86400, validation_alias="HEALTH_STALL_S")
+    """Seconds for which the loop of a worker or of beat stands still until `/health` turns. A task that runs in the
+    loop, and a broker that is away, are no standing loop."""
+
     checkpoint_store: str = Field(default="redis", validation_alias="CHECKPOINT_STORE")
     """Where resumable tasks keep how far they are: the fleet's Redis, or an etcd cluster (v3.4 or newer)."""
 
@@ -182,6 +194,9 @@ ALLOWED = {
     "permanent_errors": "allowed are names of errors such as ValueError,jsonschema.exceptions.ValidationError",
     "max_memory_mb": "allowed is a whole number of MiB from 0 (off) to 1048576",
     "max_tasks": "allowed is a whole number from 0 (off) to 1000000000",
+    "probe_port": "allowed is a free port from 1 to 65535, or 0 (off)",
+    "ready_stall_s": "allowed is a number of seconds from 1 to 86400",
+    "health_stall_s": "allowed is a number of seconds from 1 to 86400",
 }
 
 
@@ -220,6 +235,11 @@ def names_in(text: str) -> tuple[str, ...]:
 def variables() -> dict[str, str]:
     """Field name -> the environment variable that it is read from."""
     return {name: str(info.validation_alias) for name, info in Settings.model_fields.items()}
+
+
+def port_refusal(port: int, why: str) -> str:
+    """One line for a probe port that cannot be had."""
+    return f"PROBE_PORT={str(port)!r}: {why}; {ALLOWED['probe_port']}"
 
 
 def _refusal(variable: str, value: object) -> str:

@@ -1,7 +1,7 @@
 """What the image runs: one role of the application as the container's first process.
 
     python3 -m app.container worker | beat | flower      the roles, with Celery's own options behind them
-    python3 -m app.container health ROLE                 exit code 0 when the role in this container is well
+    python3 -m app.container health ROLE [PORT]          exit code 0 when the role in this container is well
     python3 -m app.container ANYTHING ELSE               a command of Celery: inspect, control, purge ...
 
 The first process of a container (PID 1) is unlike any other in two ways, and both are met here rather than by an init

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a role until it ends, or look at one; the exit code is the container's."""
     signal.signal(signal.SIGTERM, end)
     if not arguments:
-        sys.stderr.write("usage: python3 -m app.container worker|beat|flower [OPTIONS], or health ROLE\n")
+        sys.stderr.write("usage: python3 -m app.container worker|beat|flower [OPTIONS], or health ROLE [PORT]\n")
         return 2
     if arguments[0] == "health":
         return health.main(arguments[1:])

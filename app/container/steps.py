@@ -1,4 +1,4 @@
-"""What a worker and beat do besides their work when they are a container's first process."""
+"""What a worker does besides its work when it is a container's first process."""
 # pyright: basic
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from billiard import process as billiard_process
 from celery import bootsteps
-from celery.signals import beat_init, worker_shutdown
-
-from app.container import lifesign
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -22,44 +19,7 @@ logger = logging.getLogger(__name__)
 PROC = Path("/proc")
 
 
-class Repeated(bootsteps.StartStopStep):
-    """A step that does one thing again and again in the worker's main loop, while the broker is connected."""
-
-    requires = ("celery.worker.consumer.tasks:Tasks",)
-    every_s = lifesign.EVERY_S
-
-    def __init__(self, consumer: Any, **options: Any) -> None:
-        """Prepare; nothing runs before `start`."""
-        self._entry: Any = None
-        super().__init__(consumer, **options)
-
-    def start(self, c: Any) -> None:
-        """Begin at a connection to the broker."""
-        self.turn()
-        self._entry = c.timer.call_repeatedly(self.every_s, self.turn)
-
-    def stop(self, _consumer: Any) -> None:
-        """End when the connection is lost and when the worker ends."""
-        if self._entry is not None:
-            self._entry.cancel()
-            self._entry = None
-
-    def turn(self) -> None:
-        """What to do."""
-        raise NotImplementedError
-
-
-class LifeSign(Repeated):
-    """Says that the worker's main loop turns and consumes."""
-
-    label = "Life sign"
-
-    def turn(self) -> None:
-        """Renew the sign."""
-        lifesign.give("worker")
-
-
-class Orphans(Repeated):
+class Orphans(bootsteps.StartStopStep):
     """Reaps the processes that the container's first process inherited from dead parents.
 
     A task may leave a process of its own behind: its pool child is killed, recycled or at its time limit while the
@@ -71,18 +31,31 @@ class Orphans(Repeated):
     turns: whoever waits for a child of his own has done so by then.
     """
 
+    requires = ("celery.worker.consumer.tasks:Tasks",)
     label = "Orphans"
     every_s = 10.0
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         """Prepare; does nothing in a process that is not the first one, because no orphan comes there."""
         self.enabled = os.getpid() == 1
+        self._entry: Any = None
         self._seen: frozenset[int] = frozenset()
         super().__init__(consumer, **options)
 
     def include_if(self, _consumer: Any) -> bool:
         """Whether this process inherits orphans at all."""
         return self.enabled
+
+    def start(self, c: Any) -> None:
+        """Begin at a connection to the broker."""
+        self.turn()
+        self._entry = c.timer.call_repeatedly(self.every_s, self.turn)
+
+    def stop(self, _consumer: Any) -> None:
+        """End when the connection is lost and when the worker ends."""
+        if self._entry is not None:
+            self._entry.cancel()
+            self._entry = None
 
     def turn(self) -> None:
         """Reap what was a zombie at the last turn already."""
@@ -129,23 +102,5 @@ def reap(pid: int) -> None:
 
 
 def install(app: Celery) -> None:
-    """Add the steps to an app's workers, and beat's sign of life to its beat."""
-    app.steps["consumer"].update((LifeSign, Orphans))  # pyright: ignore[reportOptionalSubscript]
-    worker_shutdown.connect(_on_worker_shutdown)
-    beat_init.connect(_on_beat_init)
-
-
-def _on_worker_shutdown(**_: Any) -> None:
-    lifesign.withdraw("worker")
-
-
-def _on_beat_init(sender: Any, **_: Any) -> None:
-    """Give a sign at each look at the schedule."""
-    scheduler = sender.scheduler
-    look = scheduler.tick
-
-    def tick(*args: Any, **options: Any) -> Any:
-        lifesign.give("beat")
-        return look(*args, **options)
-
-    scheduler.tick = tick
+    """Add the step to an app's workers."""
+    app.steps["consumer"].add(Orphans)  # pyright: ignore[reportOptionalSubscript]

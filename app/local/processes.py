@@ -55,7 +55,8 @@ class Placement:
             if name not in FOREIGN and not name.startswith(("CELERY_", "FLOWER_", "THROTTLE_"))
         }
         path = os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")]))
-        return {**inherited, "PYTHONPATH": path, "REDIS_URL": self.redis_url, **self.settings, **more}
+        ours = {"PYTHONPATH": path, "REDIS_URL": self.redis_url, "PROBE_PORT": "0"}  # many pods on one host
+        return {**inherited, **ours, **self.settings, **more}
 
     def log(self, name: str) -> Path:
         """File that receives what the process of this name prints."""

@@ -19,11 +19,12 @@ from pydantic import AliasChoices
 import app.settings
 import throttle.commands
 import throttle.errors
+import throttle.events
 import throttle.keys
 import throttle.settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pydantic.fields import FieldInfo
     from pydantic_settings import BaseSettings
@@ -133,6 +134,23 @@ def exit_code_rows() -> Iterator[tuple[str, ...]]:
             yield found[1], found[2]
 
 
+def metric_rows(metrics: Iterable[throttle.events.Metric]) -> Iterator[tuple[str, ...]]:
+    """One row for each metric."""
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
+        yield f"`{metric.name}`", metric.kind, labels, described(metric.name, metric.text)
+
+
+def event_rows() -> Iterator[tuple[str, ...]]:
+    """One row for each event, with the name that the library has for it."""
+    names = {id(value): name for name, value in vars(throttle.events).items()}
+    for event in throttle.events.EVENTS:
+        fields = ", ".join(f"`{field}`" for field in event.fields) or "none"
+        made = "<br>".join(f"`{metric.name}`" for metric in event.metrics)
+        yield f"`{names[id(event)]}`", described(event.name, event.text), fields, made
+
+
+METRIC = ("metric", "kind", "labels", "what it says")
 SETTING = ("variable", "default", "allowed", "what it does")
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]]] = {
     "settings-throttle": (
@@ -143,5 +161,12 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]
     "keys": (("key", "what it holds"), key_rows),
     "commands": (("command", "what it does", "options"), command_rows),
     "exit-codes": (("exit code", "means"), exit_code_rows),
+    "metrics-events": (
+        METRIC,
+        lambda: metric_rows(metric for event in throttle.events.EVENTS for metric in event.metrics),
+    ),
+    "metrics-pod": (METRIC, lambda: metric_rows(throttle.events.POD_READINGS)),
+    "metrics-fleet": (METRIC, lambda: metric_rows(throttle.events.FLEET_READINGS)),
+    "events": (("event", "when", "fields", "metrics"), event_rows),
     "errors": (("error", "is a", "raised when"), error_rows),
 }

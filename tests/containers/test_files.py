@@ -12,6 +12,9 @@ import yaml
 from compose_spec import PyOptions
 from kubernetes_validate.utils import all_versions
 
+from app.container.health import PORTS
+from app.settings import Settings
+
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 MANIFESTS = {role: (ROOT / "k8s" / f"{role}.yaml").read_text() for role in ("worker", "beat")}
@@ -130,7 +133,6 @@ def test_the_pod_is_named_by_kubernetes_and_has_time_to_finish(role: str, grace_
     assert variables["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert "secretKeyRef" in variables["REDIS_URL"]["valueFrom"]
     assert pod(role)["terminationGracePeriodSeconds"] >= grace_s
-    assert "livenessProbe" not in container
 
 
 @pytest.mark.parametrize("role", MANIFESTS)
@@ -138,7 +140,26 @@ def test_the_manifest_runs_what_the_compose_file_runs(role: str) -> None:
     (container,) = pod(role)["containers"]
     service = services()[role]
     assert container["args"] == service["command"]
-    assert container["readinessProbe"]["exec"]["command"] == service["healthcheck"]["test"][1:]
+    assert service["healthcheck"]["test"] == ["CMD", "python3", "-m", "app.container", "health", role]
+
+
+@pytest.mark.parametrize("role", MANIFESTS)
+@pytest.mark.parametrize(
+    ("probe", "path"), [("startupProbe", "/startup"), ("readinessProbe", "/ready"), ("livenessProbe", "/health")]
+)
+def test_kubernetes_asks_the_probes_where_they_answer(role: str, probe: str, path: str) -> None:
+    (container,) = pod(role)["containers"]
+    assert container[probe]["httpGet"] == {"path": path, "port": "probes"}
+    assert {"name": "probes", "containerPort": Settings.model_fields["probe_port"].default} in container["ports"]
+    assert PORTS[role] == Settings.model_fields["probe_port"].default
+
+
+@pytest.mark.parametrize("role", MANIFESTS)
+def test_a_pod_is_restarted_only_after_its_loop_has_stood_for_long(role: str) -> None:
+    (container,) = pod(role)["containers"]
+    liveness, startup = container["livenessProbe"], container["startupProbe"]
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 60, "C code may keep Python's lock meanwhile"
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 120, "longer than the start waits for Redis"
 
 
 def test_two_beats_run_side_by_side() -> None:

@@ -17,7 +17,6 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from billiard.einfo import ExceptionWithTraceback
 from celery import bootsteps
 from celery.concurrency.prefork import TaskPool as PreforkPool
 from celery.exceptions import Reject, TimeLimitExceeded
@@ -32,7 +31,7 @@ from throttle.worker.containment import contain
 from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.faults import AWAY, shortened
 from throttle.worker.pipes import keep_answers_whole
-from throttle.worker.telling import Story
+from throttle.worker.telling import Story, cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,9 +301,7 @@ class Hosting(bootsteps.StartStopStep):
         request.on_failure, request.on_timeout = on_failure, on_timeout
 
     def _note_failure(self, request: Any, number: int, exc_info: Any) -> BaseException:
-        error = exc_info.exception
-        if isinstance(error, ExceptionWithTraceback):
-            error = error.exc
+        error = cause(exc_info)
         crash = "time limit" if isinstance(error, TimeLimitExceeded) else "crashed"
         rejects = isinstance(error, Reject)
         text = shortened(exc_info.traceback)

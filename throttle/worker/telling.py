@@ -98,9 +98,7 @@ class Story:
 
     def failed(self, exc_info: Any) -> None:
         """It ended with an error, of whatever kind."""
-        error = exc_info.exception
-        if isinstance(error, ExceptionWithTraceback):
-            error = error.exc
+        error = cause(exc_info)
         self.ended(next((word for kind, word in OUTCOMES if isinstance(error, kind)), "failed"))
 
     def _waited_s(self) -> float | None:
@@ -114,6 +112,12 @@ class Story:
             due = None
         due_s = due.timestamp() if due is not None else 0.0
         return time.time() - max(sent_s, due_s)
+
+
+def cause(exc_info: Any) -> BaseException:
+    """The error itself: what comes from a child is wrapped with its traceback."""
+    error = exc_info.exception
+    return error.exc if isinstance(error, ExceptionWithTraceback) else error
 
 
 def _consumed(request: Any) -> str:
