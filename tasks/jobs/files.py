@@ -36,6 +36,7 @@ from tasks.jobs import hashing
 from tasks.jobs.folder import JobFile, JobFileError
 from tasks.jobs.packing import method_of
 from tasks.jobs.resumable import Resumable
+from throttle.errors import TemporaryError
 
 if TYPE_CHECKING:
     from tasks.checkpoints import Checkpoint
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256 * 1024
 PASSING = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
-"""Errors of a disk, most of all of one in the network, after which a retry goes on; after others the room is given
-back."""
+"""Errors of a disk, most of all in the network, that pass: a retry goes on. After others the room is given back."""
 
 
 class Compressed(TypedDict):
@@ -91,7 +91,8 @@ def compress(self: Any, path: str, method: str = "gzip") -> Compressed:
 
     Raises:
         JobFileError: the method is unknown, or the file is refused, missing, not a plain file or changed meanwhile.
-        OSError: the disk is full or refuses, and the partial file is removed; or it failed, and a retry goes on.
+        OSError: the disk is full or refuses; the partial file is removed.
+        TemporaryError: the disk failed in a way that passes; the next try goes on.
     """
     packer, ending = method_of(method)
     with JobFile(jobs_folder(), path) as source:
@@ -137,7 +138,8 @@ def run_or_clean(work: Compression, checkpoint: Checkpoint) -> int:
         if isinstance(error, JobFileError) or error.errno not in PASSING:
             work.source.remove(work.partial)
             checkpoint.finish()
-        raise
+            raise
+        raise TemporaryError(f"the disk of {work.source.name!r} failed: {error}") from error
 
 
 def begun(checkpoint: Checkpoint, source: JobFile) -> tuple[Any, int]:

@@ -33,7 +33,7 @@ from tasks.checkpoints import Checkpoint, Limits, StoreAway, Superseded
 from tasks.checkpoints.choosing import make_store
 from tasks.checkpoints.run import PATIENCE_S, Surroundings
 from throttle.errors import HeadroomError
-from throttle.worker import ownership
+from throttle.worker import attempts, ownership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ class Resumable(Task):
                 compensate=self.compensate,
                 report=Reporter(self) if not away else lambda _progress, _shown: None,
                 settle=settle or (lambda: None),
-                status_of=_status_of,
+                status_of=self._status_of,
                 ghost=Ghost,
             ),
             Limits(
@@ -117,6 +117,11 @@ class Resumable(Task):
             return ownership.still_mine(self)
         except AWAY:
             return None
+
+    def _status_of(self, error: BaseException) -> Status:
+        """Whether a run that ends with this error will be run again by itself."""
+        again = isinstance(error, STOPS) or attempts.kind(self, type(error)) == "temporary"
+        return "stopped" if again else "failed"
 
 
 class FleetStore:
@@ -193,10 +198,6 @@ class Reporter:
             logger.warning("the progress of task %s cannot be shown: %r", task.request.id, error)
             pause_s = SILENT_S
         self._next_s = time.monotonic() + pause_s
-
-
-def _status_of(error: BaseException) -> Status:
-    return "stopped" if isinstance(error, STOPS) else "failed"
 
 
 @celeryd_init.connect
