@@ -179,3 +179,25 @@ def test_an_error_that_cannot_be_pickled_is_known_by_its_name(fleet: Fleet) -> N
     task = fleet.send("failing", "hopeless")
     fleet.wait(lambda: letters(fleet).get(task), "a dead letter")
     assert letters(fleet)[task].reason == "permanent error"
+
+
+@pytest.mark.parametrize("gate", ["take", "requeue"])
+def test_what_ends_the_last_try_from_outside_is_not_its_failure(fleet: Fleet, gate: str) -> None:
+    """A child that is lost over the last try is delivered again, as over any other."""
+    start(fleet, "prefork", gate=gate)
+    task = fleet.send("ends_in_its_last_try", "its process ends")
+    fleet.wait(lambda: fleet.started(task) >= 3, "its last try again")
+    fleet.client.set("mended", 1)
+    fleet.wait_done(task)
+    assert fleet.dead() == []
+
+
+def test_a_death_between_the_retry_and_the_acknowledgement_doubles_the_try_at_most(fleet: Fleet) -> None:
+    """Both messages are there, and each is done to its end."""
+    start(fleet, "prefork")
+    task = fleet.send("dies_between")
+    fleet.wait(lambda: fleet.workers.pods[0].exit_code is not None, "the death")
+    fleet.start("two")
+    fleet.wait(lambda: fleet.workers.done().count(task) == 3, "the try, and two retries of it")
+    fleet.wait(lambda: fleet.held() == 0, "nothing held")
+    assert (fleet.started(task), fleet.waiting(), fleet.dead()) == (4, 0, [])

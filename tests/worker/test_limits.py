@@ -135,6 +135,19 @@ def test_a_queues_limit_gives_the_slot_back_or_is_told(fleet: Fleet, pool: str) 
     fleet.wait_done(fleet.send("work"))
 
 
+def test_what_is_no_limit_is_a_dead_letter(fleet: Fleet) -> None:
+    """A message may say anything; its worker goes on."""
+    fleet.start("one", pool="threads", **install(default=[0, 60]))
+    message = fleet.producer.amqp.as_task_v2("id", f"{APP}.work", ())
+    for odd in (5, [1], "ab", [["a"], {"b": 1}]):
+        headers = {**message.headers, "timelimit": odd}
+        with fleet.producer.producer_pool.acquire() as producer:
+            producer.publish(message.body, routing_key="celery", headers=headers, **message.properties)
+    fleet.wait(lambda: len(fleet.dead()) == 4, "dead letters")
+    assert {reason.partition(":")[0] for reason in fleet.dead()} == {"unusable"}
+    fleet.wait_done(fleet.send("work"))
+
+
 def overrun(fleet: Fleet, pool: str) -> None:
     """A stuck task ends its pod in order; what ran beside it ends first, and its message comes again, counted."""
     options = install(default=[0, 1.0], overrun="exit")
@@ -160,3 +173,16 @@ def test_an_overrun_ends_a_pod_of_threads(fleet: Fleet) -> None:
 
 def test_an_overrun_ends_a_solo_pod(fleet: Fleet) -> None:
     overrun(fleet, "solo")
+
+
+def test_at_the_other_gate_kombu_gives_the_message_back(fleet: Fleet) -> None:
+    """Uncounted, but at once: else it came back by the visibility timeout, an hour later."""
+    options = {
+        "WORKLOAD_INSTALL": json.dumps({"gate": "requeue", "time_limits": {"default": [0, 1], "overrun": "exit"}})
+    }
+    (pod,) = fleet.start("one", pool="threads", **options)
+    task = fleet.send("work", 60.0)
+    fleet.wait(lambda: fleet.started(task), "its start")
+    assert pod.wait(20.0) == EXIT_OVERRUN
+    assert fleet.waiting() == 1
+    assert (fleet.client.hlen("unacked"), fleet.counts().alive, fleet.held()) == (0, 0, 0)

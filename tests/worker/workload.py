@@ -118,6 +118,25 @@ def quiet(self: Any) -> None:
     raise self.retry(countdown=0)
 
 
+@app.task(bind=True, max_retries=1)
+def ends_in_its_last_try(self: Any, how: str) -> None:
+    """Ask for its one retry, and end there from outside."""
+    if self.request.retries == 0:
+        raise self.retry(countdown=0)
+    poison(how)
+
+
+@app.task(bind=True)
+def dies_between(self: Any) -> None:
+    """The first time, publish a retry and kill the pod before the acknowledgement."""
+    with redis.Redis.from_url(app.conf.broker_url) as client:
+        first = client.incr(f"seen:{self.request.id}") == 1
+    if self.request.retries == 0:
+        self.retry(countdown=0, throw=False)
+    if first:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
 @app.task(time_limit=50, soft_time_limit=40)
 def limited() -> None:
     """Have limits of its own."""

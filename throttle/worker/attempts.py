@@ -39,7 +39,14 @@ import time
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from celery.exceptions import Ignore, MaxRetriesExceededError, TaskPredicate
+from celery.exceptions import (
+    Ignore,
+    MaxRetriesExceededError,
+    TaskPredicate,
+    Terminated,
+    TimeLimitExceeded,
+    WorkerLostError,
+)
 from kombu.utils.encoding import safe_str
 
 from throttle.dead import ATTEMPTS as HEADER
@@ -56,6 +63,8 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 2048
 EXHAUSTED, PERMANENT = "retries exhausted", "permanent error"
+NOT_ITS_OWN = (TaskPredicate, WorkerLostError, Terminated, TimeLimitExceeded, MemoryError)
+"""What ends a task from outside, or is no failure: Celery and the count of deliveries see to it."""
 UNPICKLEABLE = ("exc_module", "exc_cls_name")
 
 
@@ -187,7 +196,8 @@ def with_attempts(task: Any) -> list[list[Any]]:
 def reason(request: Any, error: BaseException) -> str:
     """Why a request whose task has failed with this is a dead letter; '' when it is none."""
     task = request.task
-    if isinstance(error, TaskPredicate) or not isinstance(error, Exception) or not getattr(task, "dead_letter", True):
+    own = isinstance(error, Exception) and not isinstance(error, NOT_ITS_OWN)
+    if not own or not getattr(task, "dead_letter", True):
         return ""
     known = kind(task, _class_of(error))
     if known == "permanent":

@@ -64,9 +64,12 @@ LOOK_S = 0.2
 GREEN, CHILDREN = "celery.concurrency.gevent", "celery.concurrency.prefork"
 
 
-def limits_of(request: Any, limits: TimeLimits, queue: str) -> tuple[Any, Any]:
-    """The hard and the soft limit of a request, in Celery's order; None for none. What is no number stays as it is."""
-    hard, soft = request.time_limits or (None, None)
+def limits_of(request: Any, limits: TimeLimits, queue: str) -> Any:
+    """The hard and the soft limit of a request, in Celery's order; None for none. What is no limit stays as it is."""
+    asked = request.time_limits or (None, None)
+    if not isinstance(asked, (list, tuple)) or len(asked) != len(Limit._fields):
+        return asked  # not Celery's: the pool's last look refuses it, as a dead letter
+    hard, soft = asked
     task, conf = request.task, request._app.conf
     ours = limits.of(queue)
 
@@ -223,6 +226,14 @@ class Overruns(threading.Thread):
 
     def _leave(self) -> None:
         """End the pod. Does not return."""
+        try:
+            self._give_back()
+        except Exception:
+            logger.exception("the messages of this pod return when its silence is noticed")
+        logging.shutdown()
+        os._exit(EXIT_OVERRUN)
+
+    def _give_back(self) -> None:
         driver = self._hosting.driver
         worker_state.should_stop = EXIT_OVERRUN
         driver.drain()
@@ -231,11 +242,11 @@ class Overruns(threading.Thread):
         while time.monotonic() < give_up_s and set(driver.state.held) - set(self._held_overruns()):
             time.sleep(LOOK_S)
         overrunning = self._held_overruns()
-        for number in overrunning:
-            request, limit_s = self._running[number].request, self._running[number].limit.hard_s
+        for running, number in [(self._running.get(number), number) for number in overrunning]:
+            if running is None:
+                continue  # it has ended this very moment
+            request, limit_s = running.request, running.limit.hard_s
             text = f"{request.name} ran for longer than {limit_s:g} s, on a pool that cannot end it"
             self._hosting.give_back_overrun(request, number, text)
         driver.leave()
         logger.critical("headroom: the pod ends, its place was held by %d task(s) past their limit", len(overrunning))
-        logging.shutdown()
-        os._exit(EXIT_OVERRUN)

@@ -18,9 +18,14 @@ CAME_FROM = "headroom_queue"
 
 def name_in(app: Any, delivery: dict[str, Any]) -> str:
     """Name of the queue that is bound to what a `delivery_info` says; the routing key where none is."""
-    exchange, key = delivery.get("exchange") or "", delivery.get("routing_key") or ""
+    exchange, key = _text(delivery.get("exchange")), _text(delivery.get("routing_key"))
     bound = (q for q in app.amqp.queues.consume_from.values() if exchange and q.exchange.name == exchange)
     return next((queue.name for queue in bound if queue.routing_key == key), key)
+
+
+def _text(value: Any) -> str:
+    """A word of a message, in which anything may stand."""
+    return value if isinstance(value, str) else ""
 
 
 def queue_of(app: Any, headers: dict[str, Any], delivery: dict[str, Any], properties: dict[str, Any]) -> str:
@@ -31,7 +36,7 @@ def queue_of(app: Any, headers: dict[str, Any], delivery: dict[str, Any], proper
     name, queues = name_in(app, delivery), app.amqp.queues
     if name in queues:
         return name
-    exchange = delivery.get("exchange")
+    exchange = _text(delivery.get("exchange"))
     bound = (queue.name for queue in queues.consume_from.values() if exchange and queue.exchange.name == exchange)
     return next(bound, "") or (properties.get(MARK) or {}).get("queue") or name
 
