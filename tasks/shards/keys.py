@@ -1,0 +1,55 @@
+"""Every key of a bot's cluster, one function each.
+
+All begin with `{cluster:<bot>}:`; the braces are one hash tag, so that they lie together in a Redis Cluster.
+
+===================  =========  ==========================================================================
+suffix               TTL        holds
+===================  =========  ==========================================================================
+state                none       hash: epoch, n, fence, rev, guard, server, note; must outlive all members
+target:active        none       "v total since_ms"
+target:pending       none       likewise
+versions             none       zset: versions that have binds, by their total
+shard:bind:<v>       none       hash: shard -> "state member fence"
+nodes                none       zset: members by when they count as dead (server ms); empty when all have left
+node:hb:<member>     TTL        "limit draining load", the heartbeat's value
+vote:<n>             120 s      hash: member -> "total rounds at_ms"
+peak:<window>        3 TTL      the most members seen in a window of one TTL
+identify             2 days     hash: the day's budget, and when each bucket is free
+waits:<bucket>       10 s       zset: shards that wait for the gate, in their order; a hash beside it says since when
+===================  =========  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one bot."""
+
+    bot: str
+
+    def namespace(self) -> str:
+        """What all of them begin with, the colon included: KEYS[1] of every operation."""
+        return f"{{cluster:{self.bot}}}:"
+
+    def state(self) -> str:
+        """Hash: what is true of the whole cluster."""
+        return self.namespace() + "state"
+
+    def binds(self, version: int) -> str:
+        """Hash: who holds the shards of a target."""
+        return f"{self.namespace()}shard:bind:{version}"
+
+    def nodes(self) -> str:
+        """Zset: members by when they count as dead."""
+        return self.namespace() + "nodes"
+
+    def identify(self) -> str:
+        """Hash: the identify budget and the buckets."""
+        return self.namespace() + "identify"
+
+    def changed(self) -> str:
+        """Channel on which changes are published."""
+        return self.namespace() + "changed"

@@ -1,0 +1,21 @@
+-- The cluster as a member sees it.
+
+local function text(t) return t and string.format('%d %d %.0f', t.v, t.total, t.since) or '' end
+
+-- {rev, now, epoch, n, fence, guard left ms, active, pending, peak}
+local function head()
+  local guard = math.max(0, number('guard') - now_ms)
+  return {
+    number('rev'), now_ms, call('HGET', STATE, 'epoch') or '0', number('n'), number('fence'), guard,
+    text(target(ACTIVE)), text(target(PENDING)), math.max(peak(), call('ZCOUNT', NODES, '(' .. now_ms, '+inf')),
+  }
+end
+
+-- {members, limits and the rest of their heartbeats, versions with totals, binds of each}
+local function all()
+  local members = call('ZRANGE', NODES, 0, -1)
+  local told, versions, held = {}, call('ZRANGE', VERSIONS, 0, -1, 'WITHSCORES'), {}
+  for i, x in ipairs(members) do told[i] = call('GET', heartbeat(x)) or '' end
+  for i = 1, #versions, 2 do held[#held + 1] = call('HGETALL', binds(versions[i])) end
+  return {members, told, versions, held}
+end

@@ -1,0 +1,205 @@
+"""The operations on a bot's cluster: how each is called, and what its answer means. One script, one round trip each.
+
+`command` and `read_*` are apart, so that a client of any kind (blocking, asyncio, a test's) can carry them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+from tasks.shards.answers import Bind, Budget, Head, Looked, Member, Outcome, Synced, Target, View
+from throttle.lua import Script, assemble
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tasks.shards.keys import Keys
+
+Argument: TypeAlias = "str | bytes | int | float"
+OPERATIONS = (
+    "abort", "budget", "claim", "flip", "identify", "leave", "look", "release", "sync", "target", "vote",
+)  # fmt: skip
+FOREVER = 1_000_000
+
+
+class Numbers(NamedTuple):
+    """What every operation carries, the same for all pods of a bot."""
+
+    ttl_ms: int = 9000
+    scan_ms: int = 2000
+    reserve: int = 100
+    rounds: int = 3
+    spacing_ms: int = 5300
+
+
+class Known(NamedTuple):
+    """What a member remembers, in case Redis does not."""
+
+    epoch: int = 0
+    n: int = 0
+    active: Target | None = None
+    pending: Target | None = None
+    fence: int = 0
+    peak: int = 0
+
+
+class Hold(NamedTuple):
+    """One bind that a member holds."""
+
+    version: int
+    shard: int
+    fence: int
+    ready: bool
+
+
+class Call(NamedTuple):
+    """An operation with its arguments, ready to be sent."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+
+@cache
+def script(name: str) -> Script:
+    """The Lua of an operation, with the parts that it uses."""
+    return assemble(name, lambda part: (files("tasks.shards") / "lua" / f"{part}.lua").read_text(encoding="utf-8"))
+
+
+class Operations:
+    """Makes calls for one member of one bot's cluster. Keeps no state but who it is."""
+
+    def __init__(self, keys: Keys, numbers: Numbers, member: str = "") -> None:
+        """`member` is `pod#boot`; empty for a person who looks."""
+        self.keys, self.numbers, self.member = keys, numbers, member
+        self.server = ""
+        """Run id of the Redis that the client is connected to; set at each connection."""
+
+    def script(self, name: str) -> Script:
+        """The script behind an operation."""
+        return script(name)
+
+    def command(self, call: Call) -> tuple[Argument, ...]:
+        """A call as a command for a client. Answered NOSCRIPT, load `script(call.name)` and send it again."""
+        n = self.numbers
+        head = (self.member, n.ttl_ms, n.scan_ms, n.reserve, self.server)
+        return ("EVALSHA", self.script(call.name).sha, 1, self.keys.namespace(), *head, *call.arguments)
+
+    # -- the operations
+
+    def sync(self, known: Known, holds: Iterable[Hold], *, limit: int, draining: bool, leased: bool, seen: int) -> Call:
+        """Beat, tell, look. Answer: `read_synced`."""
+        told: list[Argument] = []
+        for hold in holds:
+            told += [hold.version, hold.shard, hold.fence, "ready" if hold.ready else "initialising"]
+        return Call(
+            "sync",
+            (
+                known.epoch, known.n, _words(known.active), _words(known.pending), known.fence, known.peak,
+                limit, int(draining), self.numbers.rounds, seen, int(leased), *told,
+            ),
+        )  # fmt: skip
+
+    def claim(self, version: int, most: int, shards: Sequence[int]) -> Call:
+        """Take shards up to `most` in all. Answer: a list of fences, 0 for what was not given; empty: none may be."""
+        return Call("claim", (version, most, *shards))
+
+    def release(self, version: int, shard: int, fence: int) -> Call:
+        """Give one shard up. Answer: 1, or 0 when it was not the member's."""
+        return Call("release", (version, shard, fence))
+
+    def leave(self) -> Call:
+        """End the membership."""
+        return Call("leave", (self.numbers.rounds,))
+
+    def vote(self, total: int, told: int) -> Call:
+        """File what Discord recommends, told so in `told` rounds. Answer: `read_outcome`."""
+        return Call("vote", (total, told, self.numbers.rounds))
+
+    def budget(self, total: int, remaining: int, reset_after_ms: int, concurrency: int) -> Call:
+        """File what Discord says of the day's identifies."""
+        return Call("budget", (total, remaining, reset_after_ms, concurrency))
+
+    def target(self, total: int) -> Call:
+        """Wish for a total. Answer: `read_outcome`."""
+        return Call("target", (total,))
+
+    def flip(self, version: int) -> Call:
+        """Make the pending target active. Answer: 1, or 0 when not all of it is ready."""
+        return Call("flip", (version,))
+
+    def abort(self, version: int, why: str) -> Call:
+        """Give the pending target up (version 0: whichever it is). Answer: 1, or 0 when there is none."""
+        return Call("abort", (version, why))
+
+    def identify(self, version: int, shard: int, fence: int) -> Call:
+        """May this shard identify? Answer: 0 yes; ms to wait; -1 not ours, -2 no budget, -3 budget unknown."""
+        return Call("identify", (version, shard, fence, self.numbers.spacing_ms))
+
+    def look(self) -> Call:
+        """The whole cluster, for a person. Answer: `read_looked`."""
+        return Call("look", ())
+
+
+# ---------------------------------------------------------------- answers
+
+
+def read_synced(answer: Any) -> Synced:
+    """The answer of SYNC."""
+    head, lost, view = answer
+    pairs = tuple((int(lost[i]), int(lost[i + 1])) for i in range(0, len(lost), 2))
+    return Synced(_head(head), pairs, _view(view) if view else None)
+
+
+def read_looked(answer: Any) -> Looked:
+    """The answer of LOOK."""
+    head, view, note, guarded, budget = answer
+    fields = {_text(budget[i]): _text(budget[i + 1]) for i in range(0, len(budget), 2)}
+    return Looked(_head(head), _view(view), _text(note), _text(guarded), _budget(fields))
+
+
+def read_outcome(answer: Any) -> Outcome:
+    """The answer of VOTE and TARGET."""
+    return "proposed" if answer == 1 else cast("Outcome", _text(answer))
+
+
+def _budget(fields: dict[str, str]) -> Budget | None:
+    if "remaining" not in fields:
+        return None
+    names = ("total", "remaining", "reset_at", "concurrency")
+    return Budget(*(int(fields[name]) for name in names))
+
+
+def _head(raw: Any) -> Head:
+    rev, now, epoch, n, fence, guard, active, pending, peak = raw
+    return Head(int(rev), int(now), int(epoch), int(n), int(fence), int(guard), _target(active), _target(pending), peak)
+
+
+def _view(raw: Any) -> View:
+    names, told, versions, held = raw
+    totals = {int(versions[i]): int(versions[i + 1]) for i in range(0, len(versions), 2)}
+    binds: dict[tuple[int, int], Bind] = {}
+    for version, fields in zip(totals, held, strict=True):
+        for i in range(0, len(fields), 2):
+            state, member, fence = _text(fields[i + 1]).split(" ")
+            binds[version, int(fields[i])] = Bind(cast("Any", state), member, int(fence))
+    return View(tuple(_member(_text(x), _text(t)) for x, t in zip(names, told, strict=True)), totals, binds)
+
+
+def _member(name: str, told: str) -> Member:
+    limit, draining, load = told.split(" ") if told else ("0", "1", "0")  # dead, and not yet given up
+    return Member(name, int(limit), draining == "1", int(load))
+
+
+def _target(raw: Any) -> Target | None:
+    text = _text(raw)
+    return Target(*map(int, text.split(" "))) if text else None
+
+
+def _words(target: Target | None) -> str:
+    return f"{target.version} {target.total} {target.since_ms}" if target else ""
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

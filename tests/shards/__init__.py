@@ -1,0 +1,1 @@
+"""The shards: placement, operations, what stands around them."""

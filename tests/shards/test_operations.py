@@ -1,0 +1,203 @@
+"""The operations on a cluster, each by itself, on each kind of server: what they answer, refuse and leave."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from redis.exceptions import NoScriptError
+
+from tasks.shards.answers import Target
+from tasks.shards.keys import Keys
+from tasks.shards.operations import (
+    OPERATIONS,
+    Call,
+    Hold,
+    Known,
+    Numbers,
+    Operations,
+    read_looked,
+    read_outcome,
+    read_synced,
+    script,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import redis
+
+    from tasks.shards.answers import Synced
+
+A, B = "a#1", "b#1"
+NUMBERS = Numbers(ttl_ms=500, scan_ms=0, reserve=2, rounds=3, spacing_ms=400)
+
+
+class Member:
+    """A member that remembers nothing by itself."""
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        """On this server."""
+        self.client, self.ops = client, Operations(Keys("bot"), NUMBERS, name)
+
+    def do(self, call: Call) -> Any:
+        try:
+            return cast("Any", self.client.execute_command(*self.ops.command(call)))
+        except NoScriptError:
+            self.client.script_load(script(call.name).source)
+            return cast("Any", self.client.execute_command(*self.ops.command(call)))
+
+    def sync(self, holds: Iterable[Hold] = (), known: Known | None = None, *, leased: bool = True) -> Synced:
+        known = known or Known()
+        return read_synced(self.do(self.ops.sync(known, holds, limit=9, draining=False, leased=leased, seen=-1)))
+
+    def opened(self) -> None:
+        """Let the guard of the first SYNC pass."""
+        self.sync()
+        self.client.hdel(self.ops.keys.state(), "guard")
+
+    def wants(self, total: int) -> str:
+        return read_outcome(self.do(self.ops.target(total)))
+
+
+@pytest.fixture
+def a(server: redis.Redis) -> Member:
+    made = Member(server, A)
+    made.opened()
+    made.do(made.ops.budget(1000, 1000, 60_000, 1))
+    return made
+
+
+@pytest.fixture
+def b(a: Member) -> Member:
+    made = Member(a.client, B)
+    made.sync()
+    return made
+
+
+def test_each_script_says_what_it_takes() -> None:
+    """As many arguments as the header tells, and only parts that exist."""
+    for name in OPERATIONS:
+        text = (files("tasks.shards") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+        told = {int(number) for number in re.findall(r"^-- ARGV\[(\d+)", text, re.MULTILINE)}
+        used = {int(number) for number in re.findall(r"(?<!-- )ARGV\[(\d+)\]", text)} - set(range(1, 6))
+        assert told | {17} >= used, name
+        assert text.startswith(f"-- {name.upper()}: "), name
+        assert "-- RETURNS" in text, name
+
+
+def test_nothing_may_be_claimed_while_the_guard_holds(a: Member) -> None:
+    assert a.wants(2) == "proposed"
+    assert a.do(a.ops.claim(1, 9, [0, 1])) == [1, 2]
+    fresh = Member(a.client, B)
+    fresh.client.flushdb()
+    known = Known(1, 1, None, Target(1, 2, 0), 2, 2)
+    assert fresh.sync(known=known).head.guard_ms > 0
+    assert fresh.do(fresh.ops.claim(1, 9, [0])) == []
+    assert read_outcome(fresh.do(fresh.ops.target(4))) == "guard"
+
+
+def test_who_lost_its_lease_asserts_nothing_while_the_guard_holds(a: Member) -> None:
+    """Somebody with a higher fence may not have been heard yet."""
+    a.client.flushdb()
+    known, hold = Known(1, 1, None, Target(1, 2, 0), 2, 2), Hold(1, 0, 1, ready=True)
+    assert (1, 0) not in a.sync([hold], known, leased=False).view_binds()
+    assert (1, 0) in a.sync([hold], known).view_binds()
+
+
+def test_the_higher_fence_wins(a: Member, b: Member) -> None:
+    a.wants(2)
+    a.do(a.ops.claim(1, 9, [0]))
+    assert a.sync([Hold(1, 0, 1, ready=True)]).lost == ()
+    assert b.sync([Hold(1, 0, 7, ready=True)]).lost == ()
+    assert a.sync([Hold(1, 0, 1, ready=True)]).lost == ((1, 0),)
+
+
+def test_a_claim_stops_at_its_cap_and_at_the_last_shard(a: Member) -> None:
+    a.wants(3)
+    assert a.do(a.ops.claim(1, 2, [0, 1, 2])) == [1, 2, 0]
+    assert a.do(a.ops.claim(1, 9, [3, 1, 2])) == [0, 0, 3]
+
+
+def test_one_that_was_declared_dead_comes_back_to_what_nobody_took(a: Member, b: Member) -> None:
+    a.wants(1)
+    a.do(a.ops.claim(1, 9, [0]))
+    a.client.zadd(a.ops.keys.nodes(), {A: 1})
+    a.client.zadd(a.ops.keys.nodes(), {"c#1": 9e15, "d#1": 9e15})  # so that one is not half of them
+    assert b.sync().view_binds()[1, 0].state == "orphan"
+    assert a.sync([Hold(1, 0, 1, ready=True)]).lost == ()
+    assert b.sync().view_binds()[1, 0].member == A
+
+
+def test_a_wish_is_refused_for_what_stands_against_it(a: Member) -> None:
+    assert a.wants(999) == "budget" or a.wants(999) == "proposed"
+    a.do(a.ops.abort(0, "test"))
+    a.client.delete(a.ops.keys.identify())
+    assert a.wants(4) == "unknown"
+    a.do(a.ops.budget(1000, 100, 60_000, 1))
+    assert a.wants(4) == "proposed"
+    assert a.wants(5) == "pending"
+    looked = read_looked(a.do(a.ops.look()))
+    assert looked.head.pending is not None
+    assert a.do(a.ops.claim(looked.head.pending.version, 9, [0, 1, 2, 3])) != []
+    fences = [looked.view.binds, a.sync().view_binds()][1]
+    holds = [Hold(version, shard, bind.fence, ready=True) for (version, shard), bind in fences.items()]
+    a.sync(holds)
+    assert a.do(a.ops.flip(looked.head.pending.version)) == 1
+    assert a.wants(4) == "same"
+
+
+def test_a_flip_needs_every_shard_ready(a: Member) -> None:
+    a.wants(2)
+    one, two = a.do(a.ops.claim(1, 9, [0, 1]))
+    a.sync([Hold(1, 0, one, ready=True), Hold(1, 1, two, ready=False)])
+    assert a.do(a.ops.flip(1)) == 0
+    a.sync([Hold(1, 0, one, ready=True), Hold(1, 1, two, ready=True)])
+    assert a.do(a.ops.flip(1)) == 1
+    assert a.do(a.ops.flip(1)) == 0
+
+
+def test_release_is_only_for_the_holder(a: Member, b: Member) -> None:
+    a.wants(1)
+    (fence,) = a.do(a.ops.claim(1, 9, [0]))
+    assert b.do(b.ops.release(1, 0, fence)) == 0
+    assert a.do(a.ops.release(1, 0, fence + 1)) == 0
+    assert a.do(a.ops.release(1, 0, fence)) == 1
+    assert a.do(a.ops.release(1, 0, fence)) == 0
+    assert b.do(b.ops.claim(1, 9, [0])) == [fence + 1]
+
+
+def test_an_identify_is_only_for_the_holder_and_one_at_a_time(a: Member, b: Member) -> None:
+    a.wants(2)
+    one, two = a.do(a.ops.claim(1, 9, [0, 1]))
+    assert b.do(b.ops.identify(1, 0, one)) == -1
+    assert a.do(a.ops.identify(1, 0, one)) == 0
+    assert 0 < a.do(a.ops.identify(1, 1, two)) <= NUMBERS.spacing_ms
+
+
+def test_the_last_identifies_of_a_day_are_nobodys(a: Member) -> None:
+    """At none left Discord resets the token."""
+    a.wants(1)
+    (fence,) = a.do(a.ops.claim(1, 9, [0]))
+    a.do(a.ops.budget(1000, 5, 60_000, 1))
+    assert a.do(a.ops.identify(1, 0, fence)) == -2
+
+
+def test_of_two_answers_about_a_day_the_lower_one_counts(a: Member) -> None:
+    assert a.do(a.ops.budget(1000, 40, 60_000, 1)) == 40
+    assert a.do(a.ops.budget(1000, 90, 60_500, 1)) == 40
+    assert a.do(a.ops.budget(1000, 1000, 86_000_000, 1)) == 1000, "another day"
+
+
+def test_nothing_without_a_ttl_but_what_must_outlive_its_writer(a: Member, b: Member) -> None:
+    a.wants(2)
+    one, _ = a.do(a.ops.claim(1, 9, [0, 1]))
+    a.do(a.ops.identify(1, 0, one))
+    b.do(b.ops.vote(4, 3))
+    a.do(a.ops.leave())
+    keys = cast("list[bytes]", a.client.keys("*"))
+    lasting = {key.decode() for key in keys if a.client.ttl(key.decode()) == -1}
+    ns = a.ops.keys.namespace()
+    assert lasting == {ns + name for name in ("state", "target:pending", "versions", "nodes", "shard:bind:1")}
