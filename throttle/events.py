@@ -119,6 +119,12 @@ DISOWNED = Event(
     (),
     (Metric("counter", "headroom_disowned_total", "Ends that had no effect."),),
 )  # fmt: skip
+OVERRAN = Event(
+    "overran",
+    "A task has run past a limit (soft, hard), and its pool cannot end it.",
+    ("kind",),
+    (Metric("counter", "headroom_overruns_total", "Tasks that ran past a limit which nothing enforces.", ("kind",)),),
+)
 BEAT = Event(
     "beat",
     "The pod beat or joined: accepted, refused (it is no member, or another has its name), failed (Redis did not "
@@ -129,7 +135,7 @@ BEAT = Event(
         Metric("histogram", "headroom_beat_seconds", "How long their answers took.", (), "seconds", MILLISECONDS),
     ),
 )
-EVENTS = (ASKED, DENIED, TOOK, TOOK_AGAIN, WOKEN, STARTED, ENDED, DISOWNED, BEAT)
+EVENTS = (ASKED, DENIED, TOOK, TOOK_AGAIN, WOKEN, STARTED, ENDED, DISOWNED, OVERRAN, BEAT)
 """All of them."""
 
 POD_READINGS = (

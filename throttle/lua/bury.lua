@@ -14,4 +14,5 @@ if call('HDEL', KEYS[2], ARGV[6]) == 0 then return 0 end
 call('ZREM', KEYS[3], ARGV[6])
 call('XADD', DEAD, '*', 'source', ARGV[7], 'raw', ARGV[8], 'deliveries', 1, 'reason', ARGV[9], 'member', m,
   'at', now_ms, 'history', tell(nil, {m, ARGV[9], ARGV[10]}))
+count('dead', 1)
 return 1

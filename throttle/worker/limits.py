@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.worker import state as worker_state
 
+from throttle import events
 from throttle.policy import Limit
 from throttle.worker import routes
 
@@ -219,6 +220,7 @@ class Overruns(threading.Thread):
             seconds,
             "the pod ends" if leaves else "it runs on and keeps its slot",
         )
+        events.emit(events.OVERRAN, name)
         try:
             request.send_event("task-overrun", limit=seconds, kind=name)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to watch no more
