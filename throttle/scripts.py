@@ -77,8 +77,8 @@ class Rule(NamedTuple):
 
 
 OPERATIONS = (
-    "acquire", "ack", "back", "beat", "counts", "drain", "empty", "join", "knock", "leave", "park", "put", "take",
-    "watch",
+    "acquire", "ack", "back", "beat", "bind", "counts", "drain", "empty", "join", "knock", "leave", "park", "put",
+    "take", "watch",
 )  # fmt: skip
 
 
@@ -260,6 +260,13 @@ class Operations:
     def parse_watch(answer: Any) -> Watched | None:
         """The answer to `watch_command`."""
         return None if answer[0] < 0 else Watched(answer[0], answer[1] == 1, tuple(_bytes(key) for key in answer[2:]))
+
+    def bind(self, binding: str, exchange: str, *, keys: tuple[str, str, str], ttl_ms: int) -> int:
+        """Bind a queue that expires, or keep its binding; `keys` are kombu's table, its deadlines, and those seen here.
+
+        Returns how many bindings of the exchange went that nobody had spoken of for their time.
+        """
+        return int(self.call("bind", "", keys, binding, exchange, ttl_ms))
 
     def load(self, name: str) -> None:
         """Put a script into the server's cache; for callers of `take_command` that were answered NOSCRIPT."""

@@ -67,6 +67,12 @@ class ThrottleSettings(BaseSettings):
     startup_s: float = Field(30.0, ge=0, le=3600, validation_alias=_named("THROTTLE_STARTUP_S", "startup_s"))
     """Seconds that a start waits for Redis before it gives up."""
 
+    publish_timeout_s: float = Field(
+        5.0, ge=0.1, le=3600, validation_alias=_named("PUBLISH_TIMEOUT", "publish_timeout_s")
+    )
+    """Seconds after which a task that could not be published is an error to its producer, however Redis fails. A
+    producer that waits less tries a slow Redis less often, and knows less often whether its task was published."""
+
     beat_lease_s: float = Field(5.0, ge=1, le=300, validation_alias=_named("THROTTLE_BEAT_LEASE", "beat_lease_s"))
     """Seconds for which the `celery beat` that leads the schedule does so without asking again. One that is killed is
     replaced after this; one that stands still for longer is replaced too."""
@@ -168,6 +174,7 @@ def allowed(field: str) -> str:
         "max_deliveries": "allowed is a whole number from 1 to 1000000",
         "journal": "allowed is a whole number from 0 (off) to 100000000",
         "startup_s": "allowed is a number of seconds from 0 to 3600",
+        "publish_timeout_s": "allowed is a number of seconds from 0.1 to 3600",
         "beat_lease_s": "allowed is a number of seconds from 1 to 300",
         "on_redis_error": "allowed is allow or deny",
         "trim_mb": "allowed is a whole number of MiB from 0 (never) to 1048576",

@@ -27,6 +27,7 @@ CALLS: dict[str, Callable[[Operations], Any]] = {
     "back": lambda ops: ops.back("a#1", 1, "head"),
     "beat": lambda ops: ops.beat("a#1"),
     "bury": lambda ops: dead.bury(ops, "a#1", ("unacked", "unacked_index", "tag"), ("q", b"m", "why", "text")),
+    "bind": lambda ops: ops.bind("b", "x", keys=("table", "deadlines", "seen"), ttl_ms=1000),
     "counts": lambda ops: ops.counts(),
     "dead_drop": lambda ops: DeadLetters(ops).drop(["1-0"]),
     "dead_requeue": lambda ops: DeadLetters(ops).requeue(["1-0"], by="me"),

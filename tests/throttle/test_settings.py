@@ -12,8 +12,8 @@ from throttle.errors import ConfigurationError, HeadroomError
 from throttle.settings import ThrottleSettings, allowed, load_settings, variables
 
 VARIABLES = ("REDIS_URL", "THROTTLE_FLEET", "POD_NAME", "THROTTLE_RATIO", "THROTTLE_TTL", "THROTTLE_MAX_DELIVERIES",
-             "THROTTLE_JOURNAL", "THROTTLE_STARTUP_S", "THROTTLE_BEAT_LEASE", "THROTTLE_ON_REDIS_ERROR",
-             "THROTTLE_TRIM_MB")  # fmt: skip
+             "THROTTLE_JOURNAL", "THROTTLE_STARTUP_S", "THROTTLE_BEAT_LEASE", "PUBLISH_TIMEOUT",
+             "THROTTLE_ON_REDIS_ERROR", "THROTTLE_TRIM_MB")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,8 @@ from kombu.connection import Connection
 from kombu.transport import redis as kombu_redis
 from redis.exceptions import ReadOnlyError
 
+from throttle.worker.deadline import Punctual
+
 if TYPE_CHECKING:
     from throttle.scripts import Operations
     from throttle.settings import ThrottleSettings
@@ -75,13 +77,13 @@ class Demoted(redis.ConnectionError):
 
 @cache
 def following(connection_class: type[Any]) -> type[Any]:
-    """A connection that gives up a server which has become a replica.
+    """A connection that gives up a server which has become a replica, and keeps to the thread's deadline.
 
     Behind a name that moves (a Kubernetes service, a DNS entry) the next connection leads to the new master, while an
     open one would be answered READONLY for ever. redis-py does so with Sentinel alone.
     """
 
-    class Following(connection_class):
+    class Following(Punctual, connection_class):
         def read_response(self, *args: Any, **options: Any) -> Any:
             try:
                 return super().read_response(*args, **options)

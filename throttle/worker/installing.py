@@ -21,7 +21,7 @@ import click
 from throttle.errors import ConfigurationError
 from throttle.policy import Retries, TimeLimits
 from throttle.settings import ThrottleSettings, load_settings
-from throttle.worker import internals, signals
+from throttle.worker import deadline, internals, signals
 from throttle.worker.broker import ANSWER_S, BrokerConnection, time_limits
 from throttle.worker.retries import LANES
 from throttle.worker.vocabulary import OPTION
@@ -142,6 +142,7 @@ def _install(
         return app
     app.throttle = made
     app.steps["consumer"].add(_bootstep(made.gate))
+    deadline.install(app, made.settings.publish_timeout_s)
     app.on_after_configure.connect(_configured, weak=False)
     if app.configured:
         configure(app)
@@ -171,6 +172,7 @@ def configure(app: Any) -> None:
     on_redis = _is_redis(conf)
     defaults = DEFAULTS | (DEFAULTS_OF_THE_TAKE if made.gate == "take" else {})
     defaults |= DEFAULTS_OF_REDIS if on_redis else {}
+    defaults |= {"broker_pool_acquire_timeout": made.settings.publish_timeout_s} if on_redis else {}
     defaults |= SCHEDULER if on_redis and not internals.moved("beat") else {}
     for name, value in defaults.items():
         if not _chosen(conf, name) and conf[name] != value:

@@ -1,8 +1,11 @@
 # pyright: basic
 """How a channel publishes: with PUT in place of LPUSH, which rings a waiting pod.
 
-What goes kombu's own way although a queue takes it: replies and remote control (`*.pidbox`), queues with an expiry
-(kombu renews it with each message), and batches. Nobody is rung for them; a waiting pod looks once a second.
+What goes kombu's own way although a queue takes it: queues with an expiry (kombu renews it with each message), and
+batches. Nobody is rung for them; a waiting pod looks once a second.
+
+Remote control leaves nothing behind: a reply to who has died expires (with kombu alone it stays for ever), and bindings
+of queues that expire go when nobody has spoken of them for an hour (kombu keeps all of them while anybody uses one).
 
 A message is published or not, as one step of the server. Where the answer was lost nobody knows: Celery publishes once
 more. A queue whose key is no list takes none: the producer gets `QueueUnusable`, at once, since trying again is no use.
@@ -10,11 +13,13 @@ more. A queue whose key is no list takes none: the producer gets `QueueUnusable`
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import redis
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps
+from redis.exceptions import NoPermissionError
 
 from throttle.errors import QueueUnusable
 from throttle.keys import Keys
@@ -22,6 +27,9 @@ from throttle.scripts import Operations, Rule
 from throttle.worker import retries
 from throttle.worker import vocabulary as v
 from throttle.worker.broker import SturdyChannel
+
+REPLY_MS = 60_000
+"""How long an answer of remote control waits for who asked. By itself Celery waits a second for it."""
 
 
 class PuttingChannel(SturdyChannel):
@@ -53,10 +61,13 @@ class PuttingChannel(SturdyChannel):
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
         queue = self._lane_of(queue, message)
-        if "_publish_batch" in options or queue in self._expires or queue.endswith(".pidbox"):
+        if "_publish_batch" in options or queue in self._expires:
             super()._put(queue, message, **options)
             return
         key = self._q_for_pri(queue, self._get_message_priority(message, reverse=False))
+        if queue.endswith(".pidbox"):
+            self._reply(key, dumps(message))
+            return
         full = self.global_keyprefix + key
         try:
             self.operations().put(full, dumps(message))
@@ -64,6 +75,31 @@ class PuttingChannel(SturdyChannel):
             if "WRONGTYPE" not in str(error):
                 raise
             raise QueueUnusable(f"queue {queue!r}: nothing was published, {odd(full)}") from error
+
+    def _reply(self, key: str, message: str) -> None:
+        """Answer who asked by remote control. Who asked may have died, and nobody else would ever remove the answer."""
+        with self.conn_or_acquire() as client, client.pipeline() as pipe:
+            pipe.lpush(key, message)
+            pipe.pexpire(key, REPLY_MS)
+            pipe.execute()
+
+    @property
+    def _refresh_binding(self) -> Any:
+        return self._bind
+
+    def _bind(self, keys: list[str], args: list[Any], **_: Any) -> None:
+        """In kombu's place: bind a queue that expires, and let those go that nobody has spoken of for their time."""
+        table, deadlines = self.global_keyprefix + keys[0], keys[1]
+        binding, exchange, ttl_ms = args
+        seen = f"{self.global_keyprefix}_kombu.binding_seen.{exchange}"
+        try:
+            self.operations().bind(binding, exchange, keys=(table, deadlines, seen), ttl_ms=ttl_ms)
+        except NoPermissionError:  # one who only watches, and has no right to the fleet's keys
+            self._bind_only(keys=keys, args=args)
+
+    @cached_property
+    def _bind_only(self) -> Any:
+        return self._create_client().register_script(kombu_redis.REFRESH_BINDING)
 
     def _lane_of(self, queue: str, message: dict[str, Any]) -> str:
         """The queue for a message: a retry may go to the first critical one instead of its own."""
