@@ -76,8 +76,20 @@ if TYPE_CHECKING:
 
     from throttle.fleet import Fleet, Permit
     from throttle.policy import Backoff, Limit, Retries, TimeLimits
+    from throttle.worker.stopping import DrainDeadline, draining
 
-__all__ = ["Backoff", "Fleet", "Limit", "Permit", "Retries", "TimeLimits", "install", "still_mine"]
+__all__ = [
+    "Backoff",
+    "DrainDeadline",
+    "Fleet",
+    "Limit",
+    "Permit",
+    "Retries",
+    "TimeLimits",
+    "draining",
+    "install",
+    "still_mine",
+]
 
 App = TypeVar("App")
 
@@ -179,5 +191,9 @@ def __getattr__(name: str) -> Any:
         from throttle import policy  # noqa: PLC0415 - likewise
 
         return getattr(policy, name)
+    if name in ("DrainDeadline", "draining"):
+        from throttle.worker import stopping  # noqa: PLC0415 - Celery only where it is asked for
+
+        return getattr(stopping, name)
     message = f"module 'throttle' has no attribute {name!r}"
     raise AttributeError(message)

@@ -7,6 +7,7 @@
     ├── TemporaryError         for tasks to raise: this passes, try it again (after a pause)
     ├── PermanentError         for tasks to raise: no retry mends this
     ├── QueueUnusable          the key of a queue is of another type: nothing was published
+    ├── WorkerNotReached       no worker of this pod answers at its control address
     └── RedisUnusable
         ├── RedisUnreachable   nobody answered in the time allowed
         ├── RedisRefused       the server answered, but not to us (password, access rights)
@@ -50,6 +51,10 @@ class PermanentError(HeadroomError):
 
 class QueueUnusable(HeadroomError):
     """The key of a queue in Redis is no list, so nothing can be published there. Nothing was."""
+
+
+class WorkerNotReached(HeadroomError):
+    """No worker of this pod answers at its control address on this machine (in this container)."""
 
 
 class RedisUnusable(HeadroomError):

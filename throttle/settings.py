@@ -77,6 +77,20 @@ class ThrottleSettings(BaseSettings):
     """Seconds for which the `celery beat` that leads the schedule does so without asking again. One that is killed is
     replaced after this; one that stands still for longer is replaced too."""
 
+    drain_timeout_s: float = Field(
+        0.0, ge=0, le=86400, validation_alias=_named("THROTTLE_DRAIN_TIMEOUT", "drain_timeout_s")
+    )
+    """Seconds that running tasks are given when a worker drains (SIGTERM, SIGINT, `throttle drain`). Then
+    `DrainDeadline` is raised in them. 0: they are waited for as long as they take. Keep it below Kubernetes' grace
+    period, which ends in SIGKILL."""
+
+    drain_grace_s: float = Field(5.0, ge=0, le=3600, validation_alias=_named("THROTTLE_DRAIN_GRACE", "drain_grace_s"))
+    """Seconds that a task has after `DrainDeadline` to save what it has. What still runs then is left over: a worker
+    that is to end gives its message back, and ends without it."""
+
+    control_port: int = Field(0, ge=0, le=65535, validation_alias=_named("THROTTLE_CONTROL_PORT", "control_port"))
+    """Port of a worker's control address, on the loopback interface alone; 0: any free one. It is found by a file."""
+
     on_redis_error: OnRedisError = Field("allow", validation_alias=_named("THROTTLE_ON_REDIS_ERROR", "on_redis_error"))
     """What `Fleet.try_acquire` answers while Redis is away: let the work run uncounted (allow), or not (deny)."""
 
@@ -176,6 +190,9 @@ def allowed(field: str) -> str:
         "startup_s": "allowed is a number of seconds from 0 to 3600",
         "publish_timeout_s": "allowed is a number of seconds from 0.1 to 3600",
         "beat_lease_s": "allowed is a number of seconds from 1 to 300",
+        "drain_timeout_s": "allowed is a number of seconds from 0 (no deadline) to 86400",
+        "drain_grace_s": "allowed is a number of seconds from 0 to 3600",
+        "control_port": "allowed is a whole number from 0 (any free port) to 65535",
         "on_redis_error": "allowed is allow or deny",
         "trim_mb": "allowed is a whole number of MiB from 0 (never) to 1048576",
     }[field]

@@ -13,7 +13,8 @@ from throttle.settings import ThrottleSettings, allowed, load_settings, variable
 
 VARIABLES = ("REDIS_URL", "THROTTLE_FLEET", "POD_NAME", "THROTTLE_RATIO", "THROTTLE_TTL", "THROTTLE_MAX_DELIVERIES",
              "THROTTLE_JOURNAL", "THROTTLE_STARTUP_S", "THROTTLE_BEAT_LEASE", "PUBLISH_TIMEOUT",
-             "THROTTLE_ON_REDIS_ERROR", "THROTTLE_TRIM_MB")  # fmt: skip
+             "THROTTLE_ON_REDIS_ERROR", "THROTTLE_TRIM_MB",
+             "THROTTLE_DRAIN_TIMEOUT", "THROTTLE_DRAIN_GRACE", "THROTTLE_CONTROL_PORT")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

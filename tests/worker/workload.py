@@ -247,3 +247,20 @@ ENDINGS: dict[str, Callable[[], object]] = {
     "it shuts down": shut_down,
     "it rejects": refuse,
 }
+
+
+@app.task(bind=True)
+def draining(self: Any, how: str, step_s: float = 0.1) -> None:
+    """Work on until the pod drains (asks), or past the deadline: saves and ends, finishes, or ignores it."""
+    with redis.Redis.from_url(app.conf.broker_url) as client:
+        if client.exists("mended"):
+            return
+        while not (how == "asks" and self.draining):
+            try:
+                time.sleep(step_s)
+            except throttle.DrainDeadline:
+                client.rpush(f"told:{self.request.id}", int(self.draining))
+                if how == "saves":
+                    raise
+                if how == "finishes":
+                    return

@@ -12,6 +12,8 @@ code   means
 69     Redis cannot be used (`EX_UNAVAILABLE`, as Celery's own commands end then); see the line
 =====  ===========================================================================================
 
+`drain` is asked in the worker's own container, and has exit codes of its own; see there.
+
 With `--json` standard output has one JSON document and nothing else.
 """
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import click
 
+from throttle.commands.drain import drain
 from throttle.commands.letters import dead
 from throttle.commands.schedule import schedule
 from throttle.commands.status import status
@@ -28,9 +31,10 @@ __all__ = ["command"]
 
 @click.group("throttle", no_args_is_help=True)
 def command() -> None:
-    """Look at a fleet that throttle.install made, at its schedule and at its dead letters."""
+    """Look at a fleet that throttle.install made, at its schedule and at its dead letters; drain a worker of it."""
 
 
 command.add_command(dead)
+command.add_command(drain)
 command.add_command(schedule)
 command.add_command(status)

@@ -2,7 +2,8 @@
 """The last moment before a task begins: what is not to begin after all goes back, and the worker goes on.
 
 Celery hands a request to its pool here, on whatever way it came: from a queue, from its timer, past a rate limit, or
-after it has waited for a place. Two things can have gone wrong by then. The fleet may have given the message to others,
+after it has waited for a place. By then the pod may drain: what has not begun goes back. And two things can have gone
+wrong. The fleet may have given the message to others,
 because this process was frozen or cut off for a TTL. And the message may ask for what the pool cannot do (a time limit
 that is no number), for which Celery would end the worker.
 """
@@ -34,10 +35,12 @@ def guard_beginning(hosting: Hosting, request: Any, number: int) -> None:
     execute = request.execute_using_pool
 
     def execute_using_pool(*args: Any, **options: Any) -> Any:
+        if number in hosting.given_back or (hosting.runs_in_children() and not hosting.may_begin(number)):
+            raise TaskRevokedError(request.id)  # for which Celery gives the pool's place back
         if hosting.is_lost(number):
             logger.warning("task %s[%s] is not begun: it may be another pod's by now", request.name, request.id)
             put_back(request)
-            raise TaskRevokedError(request.id)  # for which Celery gives the pool's place back
+            raise TaskRevokedError(request.id)
         try:
             for limit in request.time_limits or ():
                 float(limit or 0)  # some pools notice only where nobody hears of it

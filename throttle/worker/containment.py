@@ -23,12 +23,22 @@ def ending() -> bool:
     return any(asked is not None and asked is not False for asked in _asked())
 
 
+def cold() -> bool:
+    """Whether the worker shuts down without waiting for its tasks."""
+    return worker_state.should_terminate is not None and worker_state.should_terminate is not False
+
+
 def _asked() -> tuple[Any, Any]:
     return worker_state.should_stop, worker_state.should_terminate
 
 
-def contain(pool: Any) -> None:
-    """Let what a task raises to end its worker fail the task. Safe to repeat."""
+def contain(pool: Any, begins: Callable[[Any], bool]) -> None:
+    """Let what a task raises to end its worker fail the task, and begin none that was given back. Safe to repeat.
+
+    Args:
+        pool: of Celery.
+        begins: whether the task of a request (its name, id, headers and properties) may begin.
+    """
     apply = pool.on_apply
     if hasattr(apply, "contains"):
         return
@@ -36,6 +46,8 @@ def contain(pool: Any) -> None:
     def on_apply(target: Callable[..., Any], *args: Any, **options: Any) -> Any:
         @wraps(target)
         def contained(*task_args: Any, **task_options: Any) -> Any:
+            if not begins(task_args):
+                return (False, None, None)
             try:
                 return target(*task_args, **task_options)
             except (WorkerShutdown, WorkerTerminate) as error:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Outcome = tuple[State, "Sequence[v.Command]"]
 REMEMBERED = 64
 """So many takes that were put back or parked are told to a JOIN."""
+DRAINED = "drained"
+"""What ended a task that the drain's deadline stopped: nobody's fault."""
 FORGOTTEN_BEATS = 3
 """After so many beats without a trace of it in Celery, a take goes back to its queue."""
 
@@ -74,6 +76,8 @@ def acks_answered(state: State, not_mine: Container[int]) -> Outcome:
 
 def rejection(held: Held) -> End:
     """The end of a message that Celery wants back in its queue."""
+    if held.crashed == DRAINED:
+        return End("back", reason=DRAINED)
     if held.crashed:
         return End("back", "head", 1, reason=held.crashed, text=held.text)
     return End("back", "tail" if held.stage == "running" else "head")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +26,20 @@ from throttle.worker import attempts, limits
 from throttle.worker import vocabulary as v
 from throttle.worker.beginning import guard_beginning, put_back
 from throttle.worker.broker import RETRY_S, answer_s, is_overdue, refusal
-from throttle.worker.containment import contain
+from throttle.worker.containment import cold, contain
 from throttle.worker.driver import REDIS_ERRORS
+from throttle.worker.ends import DRAINED
 from throttle.worker.faults import AWAY, shortened
 from throttle.worker.pipes import keep_answers_whole
+from throttle.worker.shedding import Shedding
+from throttle.worker.stopping import DrainDeadline, ways
 from throttle.worker.telling import Story, cause
+from throttle.worker.waking import Pipe, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from throttle.worker.drain import Drain
     from throttle.worker.driver import Driver
 
 logger = logging.getLogger(__name__)
@@ -46,36 +50,7 @@ ACCEPTANCE_S = 2.0
 """How long a shutdown waits for children to accept what was sent to them; they do in milliseconds."""
 
 
-def nothing() -> None:
-    """Give the hub something to wake up for."""
-
-
-class Pipe:
-    """Wakes a loop that waits in kombu's poller. From any thread, any number of times."""
-
-    def __init__(self) -> None:
-        """Open the pipe."""
-        self.reading, self._writing = os.pipe()
-        os.set_blocking(self.reading, False)
-        os.set_blocking(self._writing, False)
-
-    def wake(self) -> None:
-        """Make the poller return; a full pipe has done so already."""
-        with contextlib.suppress(OSError):
-            os.write(self._writing, b".")
-
-    def drain(self) -> None:
-        """Take what woke us."""
-        with contextlib.suppress(OSError):
-            os.read(self.reading, 4096)
-
-
-def cold() -> bool:
-    """Whether the worker shuts down without waiting for its tasks."""
-    return worker_state.should_terminate is not None and worker_state.should_terminate is not False
-
-
-class Hosting(bootsteps.StartStopStep):
+class Hosting(Shedding, bootsteps.StartStopStep):
     """The life of a consumer, for whichever gate. A gate adds `start`, `tick`, `forgotten` and `after_end`."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -92,6 +67,8 @@ class Hosting(bootsteps.StartStopStep):
         self._connect, c.connect = c.connect, self.connect
         self._connected_s = -RETRY_S
         self.overruns = limits.Overruns(self, c.app.throttle.time_limits)
+        self.drain: Drain = c.app.throttle.drain
+        self._settled = False
         super().__init__(c, **options)
 
     def tick(self) -> None:
@@ -120,12 +97,16 @@ class Hosting(bootsteps.StartStopStep):
 
     # -- the life of a connection
 
-    def have_stand_in(self) -> None:
-        """Unless tasks run in children: let a process beat for this one, and let no task end it."""
+    def settle_in(self) -> None:
+        """Be drained by whoever asks; unless tasks run in children, let a process beat, and no task end this one."""
+        if not self._settled:
+            self._settled = True
+            ways.choose(type(self.consumer.pool).__module__)
+        self.drain.meet(self)
         if isinstance(self.consumer.pool, PreforkPool):
             keep_answers_whole(self.consumer.pool._pool)
         else:
-            contain(self.consumer.pool)
+            contain(self.consumer.pool, self.begins)
             limits.soften(self.consumer.pool)
             self.driver.have_stand_in()
 
@@ -143,6 +124,7 @@ class Hosting(bootsteps.StartStopStep):
         """Look at the state of things once in each turn of the hub."""
         hub.on_tick.add(self.tick)
         hub.on_tick.add(self.give_up_overdue)
+        hub.on_tick.add(self.shed_if_asked)
 
     def join_poller(self, cycle: Any) -> None:
         """Wake the loop of a worker without hub by our pipe, and look at the state of things in each turn of it."""
@@ -154,6 +136,7 @@ class Hosting(bootsteps.StartStopStep):
             pipe.drain()
             self.tick()
             self.give_up_overdue()
+            self.shed_if_asked()
             begin()
 
         cycle.poller.register(pipe.reading, READ)
@@ -192,20 +175,25 @@ class Hosting(bootsteps.StartStopStep):
             consumer.channel._in_poll.disconnect()
 
     def on_close(self) -> None:
-        """The worker ends: stop taking, and let the pool accept what is on its way to a child.
+        """The worker ends: stop taking, and let the pool accept what is on its way to a child, and us a message to us.
 
         Celery drops at this point what no child has accepted, although the child has it and runs it: it would be done
         twice, and the child would wait half a minute for somebody to read its answer.
         """
+        self.drain.ends()
         self.driver.drain()
-        if self.consumer.hub is not None and self.consumer.pool.uses_semaphore:
-            self._await_acceptance(self.consumer.hub, self.consumer.pool._pool._cache)
+        if self.consumer.hub is not None:
+            pool = self.consumer.pool
+            self._await_acceptance(self.consumer.hub, pool._pool._cache if pool.uses_semaphore else {})
+        self.shed_now()
         self._on_close()
 
     def _await_acceptance(self, hub: Any, jobs: dict[Any, Any]) -> None:
         give_up_s, loop = time.monotonic() + ACCEPTANCE_S, hub.create_loop()
         with contextlib.suppress(StopIteration, *self.consumer.connection_errors):
-            while time.monotonic() < give_up_s and not all(job._accepted for job in list(jobs.values())):
+            while time.monotonic() < give_up_s and (
+                self.fetches() or not all(job._accepted for job in list(jobs.values()))
+            ):
                 next(loop)
 
     def stop(self, parent: Any) -> None:
@@ -222,6 +210,9 @@ class Hosting(bootsteps.StartStopStep):
     def shutdown(self, _consumer: Any) -> None:
         """Leave the fleet: the pool has ended, and what is still held goes back to the heads of its queues."""
         self.driver.leave()
+        code = self.drain.over()
+        if code is not None and not self.driver.refused:
+            self.consumer.controller.exitcode = code
 
     def info(self, _consumer: Any) -> dict[str, Any]:
         """What `celery inspect stats` shows."""
@@ -274,18 +265,19 @@ class Hosting(bootsteps.StartStopStep):
             if not isinstance(result, tuple):
                 return on_failure(result)  # a SystemExit outside prefork: Celery hands over the bare error
             failed_, _, runtime = result
-            if runtime is None and not failed_ and cold():
-                return None  # a greenlet killed at its shutdown, which Celery takes for a success: it goes back
+            if runtime is None and not failed_ and (cold() or number in self.given_back):
+                return None  # killed at the shutdown, or never begun, which Celery takes for a success: it goes back
             story.returned(result)
             return self._end(number, succeeded, (result,), options)
 
         def on_failure(exc_info: Any, *args: Any, **options: Any) -> Any:
-            if cold():
+            if cold() or self.drain.cuts:
                 return None  # killed by the shutdown, or by what its signal handler raised in it: it goes back
             story.failed(exc_info)
             error = self._note_failure(request, number, exc_info)
-            if isinstance(error, MemoryError):  # Celery would raise it in this process and forget the message
-                return self._end(number, put_back, (request,), {})
+            if isinstance(error, DrainDeadline | MemoryError):  # the latter Celery would raise in this process
+                back = self.give_back if isinstance(error, DrainDeadline) else put_back
+                return self._end(number, back, (request,), {})
             return self._end(number, failed, (exc_info, *args), options)
 
         def on_timeout(soft: Any, timeout: Any) -> Any:
@@ -304,8 +296,12 @@ class Hosting(bootsteps.StartStopStep):
         error = cause(exc_info)
         crash = "time limit" if isinstance(error, TimeLimitExceeded) else "crashed"
         rejects = isinstance(error, Reject)
+        if isinstance(error, DrainDeadline):
+            crash = DRAINED
+        elif rejects:
+            crash = ""
         text = shortened(exc_info.traceback)
-        self.driver.feed(v.Failed(number, "" if rejects else crash, text))
+        self.driver.feed(v.Failed(number, crash, text))
         if rejects and isinstance(error.reason, AWAY):
             error.requeue = True  # a retry that the broker did not take: the message itself comes again
         if reason := attempts.reason(request, error):
@@ -317,4 +313,5 @@ class Hosting(bootsteps.StartStopStep):
             return end(*args, **options)
         finally:
             self.overruns.ended(number)
+            self.begun.discard(number)
             self.after_end(number)

@@ -21,7 +21,7 @@ import click
 from throttle.errors import ConfigurationError
 from throttle.policy import Retries, TimeLimits
 from throttle.settings import ThrottleSettings, load_settings
-from throttle.worker import deadline, internals, signals
+from throttle.worker import deadline, internals, signals, stopping
 from throttle.worker.broker import ANSWER_S, BrokerConnection, time_limits
 from throttle.worker.retries import LANES
 from throttle.worker.vocabulary import OPTION
@@ -29,6 +29,7 @@ from throttle.worker.vocabulary import OPTION
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from throttle.worker.drain import Drain
     from throttle.worker.driver import Driver
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ class Installation:
     """Of a worker's command line."""
     driver: Driver | None = None
     """In a worker's main process, from `worker_init` on."""
+    drain: Drain | None = None
+    """Likewise."""
 
     def same(self, other: Installation) -> bool:
         """Whether another call asked for the same."""
@@ -141,6 +144,7 @@ def _install(
             raise ConfigurationError(message)
         return app
     app.throttle = made
+    stopping.install()
     app.steps["consumer"].add(_bootstep(made.gate))
     deadline.install(app, made.settings.publish_timeout_s)
     app.on_after_configure.connect(_configured, weak=False)

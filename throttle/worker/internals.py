@@ -116,6 +116,17 @@ TAKE = (
 """Of `gate="take"`."""
 
 SHARED = (
+    # a drain
+    Internal(
+        "billiard.pool",
+        "soft_timeout_sighandler",
+        ("signum", "frame"),
+        "replaced: SIGUSR1 tells a drain's deadline too",
+    ),
+    Internal("celery.apps.worker", "REMAP_SIGTERM", None, "read: whether SIGTERM is a cold shutdown"),
+    Internal("celery.app.task", "Task.run", None, "wrapped: a deadline is raised in a task's own code alone"),
+    Internal("celery.worker.request", "Request.worker_pid", None, "read: the child to be told"),
+    Internal("celery.worker.state", "requests", None, "read: requests that wait for their time"),
     Internal("kombu.transport.redis", "Channel.pool", None, "read: connections with all of the broker's options"),
     Internal("kombu.transport.redis", "Channel.brpop_timeout", None, "read: how long an answer may take"),
     Internal(

@@ -39,6 +39,7 @@ read (kombu would leave it, with the message in it) and goes back as well.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ from kombu.transport import redis as kombu_redis
 from throttle.worker import routes
 from throttle.worker import vocabulary as v
 from throttle.worker.doors import BrokerDoor, Door, RedisDoor
+from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.hosting import Hosting
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class RequeueGate(Hosting):
             self.door = BrokerDoor(c.task_consumer, self.is_open)
         self.driver.queues, self.driver.host = self.door, self
         self.driver.feed(v.Reopened(frozenset(n for n, request in self.permits.items() if not self.is_over(request))))
-        self.have_stand_in()
+        self.settle_in()
         self.send_events_once()
 
     def is_open(self, queue: str) -> bool:
@@ -93,6 +95,33 @@ class RequeueGate(Hosting):
         shown = super().info(consumer)
         shown["throttle"] |= {"gate": "requeue", "shut": self.driver.state.shut, "put_back": self.driver.put_back}
         return shown
+
+    # -- what a drain asks
+
+    def known(self) -> dict[int, Any]:
+        """Requests by permit."""
+        return dict(self.permits)
+
+    def shed_now(self) -> None:
+        """What waits for Celery's timer or a rate limit has no permit, and goes back as well, whenever it came."""
+        super().shed_now()
+        for request in list(worker_state.requests.values()):
+            if not request.acknowledged and request not in self.permits.values():
+                self.give_back(request)
+
+    def give_back(self, request: Any) -> None:
+        """Nothing acknowledges it any more; its message goes to the head, as far as the broker can."""
+        request.acknowledged = True
+        worker_state.task_ready(request)
+        if self.door is not None:
+            self.door.put_back(request.message)
+
+    def abandon(self) -> None:
+        """What runs is kombu's to give back."""
+        for number, request in self.permits.items():
+            if number in self.begun and not request.acknowledged:
+                with contextlib.suppress(*REDIS_ERRORS):
+                    self.give_back(request)
 
     # -- what the loop notices
 
@@ -144,6 +173,8 @@ class RequeueGate(Hosting):
 
     def on_task_request(self, request: Any) -> None:
         """Let a request through to the pool with a permit, or put its message back."""
+        if request.acknowledged:  # it went back while it was not due: the pod drains
+            return
         lane = self.lane(request.delivery_info)
         properties = request.request_dict["properties"]
         if lane == "broadcast":  # it belongs to every pod, and is nobody's to refuse
@@ -162,10 +193,8 @@ class RequeueGate(Hosting):
 
     def refuse(self, request: Any) -> None:
         """Put the message back and let Celery forget the request; nothing acknowledges it."""
-        request.acknowledged = True
-        worker_state.task_ready(request)
+        self.give_back(request)
         if self.door is not None:
-            self.door.put_back(request.message)
             self.door.turn()
         logger.debug("task %s[%s] was not let in and is back in its queue", request.name, request.id)
         self.driver.back()

@@ -27,11 +27,13 @@ from typing import Any
 
 import redis
 from celery import signals
+from celery.apps.worker import REMAP_SIGTERM
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import attempts, installing, limits, memory, ownership, retries, telling
+from throttle.worker import attempts, installing, limits, memory, ownership, retries, stopping, telling
 from throttle.worker.connecting import reach
+from throttle.worker.drain import Drain
 from throttle.worker.driver import Driver, clash_line
 from throttle.worker.requeue_driver import GateDriver
 
@@ -71,10 +73,19 @@ def worker_init(sender: Any, **_: Any) -> None:
         made_for = Driver if made.gate == "take" else GateDriver
         driver = made_for(reach(sender.app, made.settings, made.options), made.settings)
         driver.read_clock()
+        drain = Drain(
+            driver,
+            made.settings,
+            term_is_cold=REMAP_SIGTERM == "SIGQUIT",
+            soft_s=sender.app.conf.worker_soft_shutdown_timeout or 0.0,
+        )
+        drain.listen()
         join(driver)
     except HeadroomError as error:
         raise SystemExit(f"headroom: {error}") from None
-    made.driver = driver
+    made.driver, made.drain = driver, drain
+    stopping.ways.prepare()
+    stopping.guard_tasks(sender.app)
     driver.start()
     consume_critical(sender.app, made.critical_queues)
     critical = made.critical_queues[0] if made.critical_queues and made.gate == "requeue" else ""

@@ -58,8 +58,12 @@ class Brake(Hosting):
         if self.pipe is not None:
             self.join_poller(channel.connection.cycle)
         self.driver.attach(channel, self, frozenset(kept))
-        self.have_stand_in()
+        self.settle_in()
         self.send_events_once()
+
+    def known(self) -> dict[int, Any]:
+        """Requests by take."""
+        return dict(self.requests.items())
 
     def kept(self) -> dict[int, Any]:
         """Requests that outlive a lost connection: accepted by the pool, or where Celery cannot take them back."""

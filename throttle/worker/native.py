@@ -1,0 +1,33 @@
+"""Threads of the operating system, also where gevent has put greenlets in their place.
+
+What must go on while a task holds the loop (the drain's watch, its control address) runs in one of these. It may use
+nothing that gevent has patched, and feeds no driver there: see `drain`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def original(module: str, name: str) -> Any:
+    """A name of the standard library as it was before gevent patched it, if it did."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is None:
+        return getattr(import_module(module), name)
+    return monkey.get_original(module, name)
+
+
+def patched() -> bool:
+    """Whether threads are greenlets in this process."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def start(run: Callable[[], None]) -> None:
+    """Run it in a thread of the operating system, which ends with the process."""
+    original("_thread", "start_new_thread")(run, ())
