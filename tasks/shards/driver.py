@@ -1,0 +1,258 @@
+"""Carries out what the coordinator decides: one asyncio loop in one thread of the process that holds the shards.
+
+It decides nothing. It turns the clock (ten times a second), sends operations over one connection to Redis, one after
+the other, hears notifications on another, and feeds what came of everything back. An operation whose answer does not
+come within a second is given up together with its connection, and the next connection is asked first which server it
+is: another one means that the guard is armed before anything is claimed.
+
+A crash leaves what the operations leave (see the package). A loop that stood still (a frozen process, a hog that held
+Python's lock) finds its lease run out by the monotonic clock before it does anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from tasks.shards import vocabulary as v
+from tasks.shards.coordinator import step
+from tasks.shards.operations import Hold, read_outcome, read_synced
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from tasks.shards.connection import Connections
+    from tasks.shards.operations import Call, Operations
+    from tasks.shards.vocabulary import Slot
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.1
+ANSWER_S = 1.0
+AGAIN_S = 0.5
+USE_S = 0.25
+"""A grant of the gate that took longer than this to arrive is not used: another pod may identify 5 s after it."""
+ERRORS = (RedisError, OSError, asyncio.TimeoutError)
+
+
+class Driver:
+    """One member of a bot's cluster, in a thread of its own. `start`, then `drain` or `stop`."""
+
+    def __init__(self, url: str, operations: Operations, numbers: v.Numbers, connections: Connections) -> None:
+        """`operations.member` is `pod#boot`. Nothing happens before `start`."""
+        self.state = v.State(operations.member, numbers)
+        self._url, self._ops, self._connections = url, operations, connections
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+        self._one_at_a_time: asyncio.Lock | None = None
+        self._reached = False
+        self._thread = threading.Thread(target=self._run, name="headroom-shards", daemon=True)
+
+    # -- from other threads
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def tell(self, told: v.Told) -> None:
+        """Discord answered."""
+        self._from_outside(lambda: self.feed(told))
+
+    def drain(self, timeout_s: float) -> bool:
+        """Hand every shard over and leave. Returns whether that was done in time; `stop` ends the rest."""
+        self._from_outside(lambda: self.feed(v.DrainAsked()))
+        give_up_s = time.monotonic() + timeout_s
+        while self._thread.is_alive() and not self.state.left and time.monotonic() < give_up_s:
+            time.sleep(0.02)
+        return self.state.left
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End at once. What is still held becomes free when the lease is over."""
+        over = self._over
+        if over is not None:
+            self._from_outside(over.set)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _from_outside(self, what: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None and loop.is_running():
+            loop.call_soon_threadsafe(what)
+
+    # -- the loop
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        self._client = self._connect(ANSWER_S)
+        self._connections.begin(self)
+        self._spawn(self._listen())
+        try:
+            while not self._over.is_set():
+                self.feed(v.Ticked(time.monotonic()))
+                try:
+                    await asyncio.wait_for(self._over.wait(), TICK_S)
+                except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
+                    continue
+        finally:
+            for task in self._running:
+                task.cancel()
+            await self._connections.end()
+            await self._client.aclose()
+
+    def _connect(self, timeout_s: float | None) -> redis.asyncio.Redis:
+        return redis.asyncio.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
+            self._url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=ANSWER_S,
+            retry=Retry(NoBackoff(), 0),
+            single_connection_client=timeout_s is not None,
+        )
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("shards: %r", error, exc_info=error)
+
+    # -- events and commands
+
+    def feed(self, event: v.Event) -> None:
+        """Let something happen; in the loop."""
+        self.state, commands = step(self.state, event)
+        for command in commands:
+            self._carry_out(command)
+
+    def opened(self, slot: Slot, fence: int) -> None:
+        """See `connection.Owner`."""
+        self.feed(v.Opened(slot, fence))
+
+    def closed(self, slot: Slot, fence: int, fatal: str = "") -> None:
+        """See `connection.Owner`."""
+        self.feed(v.Closed(slot, fence, fatal))
+
+    def _carry_out(self, command: v.Command) -> None:
+        match command:
+            case v.Open(slot, total, fence):
+                self._connections.open(slot, total, fence)
+            case v.Close(slot, fence, how):
+                self._connections.close(slot, fence, how)
+            case _:
+                self._spawn(self._send(command))
+
+    async def _send(  # noqa: C901 - one line for each command
+        self,
+        command: v.SendSync | v.SendClaim | v.SendRelease | v.SendFlip | v.SendAbort | v.SendVote | v.SendLeave,
+    ) -> None:
+        ops, state = self._ops, self.state
+        try:
+            match command:
+                case v.SendSync():
+                    holds = [Hold(*slot, own.fence, own.ready) for slot, own in state.sync_told.items()]
+                    call = ops.sync(
+                        state.known, holds, limit=state.numbers.limit, draining=state.draining,
+                        leased=state.sync_leased, seen=state.head.rev,
+                    )  # fmt: skip
+                    raw = await self.ask(call)
+                    self.feed(v.SyncAnswered(time.monotonic(), read_synced(raw)))
+                case v.SendClaim(version, most, shards):
+                    fences = tuple(await self.ask(ops.claim(version, most, shards)))
+                    self.feed(v.Claimed(time.monotonic(), version, shards, fences))
+                case v.SendRelease(slot, fence):
+                    await self.ask(ops.release(*slot, fence))
+                    self.feed(v.Released(slot))
+                case v.SendFlip(version):
+                    if await self.ask(ops.flip(version)):
+                        logger.info("shards: target %d serves from now on", version)
+                case v.SendAbort(version, why):
+                    if await self.ask(ops.abort(version, why)):
+                        logger.warning("shards: target %d is given up: %s", version, why)
+                case v.SendVote(told, rounds):
+                    await self._vote(told, rounds)
+                case v.SendLeave():
+                    await self.ask(ops.leave())
+        except ERRORS as error:
+            self._lost(error)
+            if isinstance(command, v.SendSync | v.SendClaim | v.SendRelease):
+                self.feed(v.Unanswered(command))
+
+    async def _vote(self, told: v.Told, rounds: int) -> None:
+        ops = self._ops
+        await self.ask(ops.budget(told.day_total, told.remaining, told.reset_after_ms, told.concurrency))
+        outcome = read_outcome(await self.ask(ops.vote(told.total, rounds)))
+        if outcome == "budget":
+            logger.error("shards: %d shards are refused: today's identifies cannot pay for them", told.total)
+
+    # -- the gate
+
+    async def may_identify(self, slot: Slot, fence: int) -> bool:
+        """See `connection.Owner`."""
+        while (own := self.state.owns.get(slot)) is not None and own.fence == fence and not own.closing:
+            asked_s = time.monotonic()
+            try:
+                wait_ms = int(await self.ask(self._ops.identify(*slot, fence)))
+            except ERRORS as error:
+                self._lost(error)
+                wait_ms = -1
+            if wait_ms == 0 and time.monotonic() - asked_s <= USE_S:
+                return True
+            await asyncio.sleep(wait_ms / 1000 if wait_ms > 0 else AGAIN_S)
+        return False
+
+    # -- Redis
+
+    async def ask(self, call: Call) -> Any:
+        """Carry an operation out: its raw answer. Raises what Redis or the way to it raises, within a second or two."""
+        if self._one_at_a_time is None:
+            raise OSError("not started")
+        async with self._one_at_a_time:
+            if not self._reached:
+                self._ops.server = str((await self._client.info("server"))["run_id"])
+                self._reached = True
+            command = self._ops.command(call)
+            try:
+                return await self._answer(command)
+            except NoScriptError:
+                await self._client.script_load(self._ops.script(call.name).source)
+                return await self._answer(command)
+
+    def _answer(self, command: tuple[Any, ...]) -> Awaitable[Any]:
+        return cast("Awaitable[Any]", self._client.execute_command(*command))  # pyright: ignore[reportUnknownMemberType]
+
+    def _lost(self, error: BaseException) -> None:
+        """Ask the next connection which server it is."""
+        if self._reached:
+            logger.warning("shards: Redis does not answer (%s); every connection stays", error)
+        self._reached = False
+
+    async def _listen(self) -> None:
+        """Hear of changes, and look after each subscription: what was published before it was not heard."""
+        while True:
+            client = self._connect(None)
+            try:
+                async with client.pubsub() as pubsub:
+                    await pubsub.subscribe(self._ops.keys.changed())
+                    while True:
+                        await pubsub.get_message(timeout=None)  # pyright: ignore[reportUnknownMemberType]
+                        self.feed(v.Heard(time.monotonic()))
+            except ERRORS:
+                await asyncio.sleep(AGAIN_S + random.random() * AGAIN_S)
+            finally:
+                await client.aclose()
