@@ -101,6 +101,8 @@ class Checkpoint:
                 self._unread = True
             break
         self._found = self._slot.found if self._slot else None
+        if self._found is not None:  # what a run leaves that ends before it has loaded or saved anything
+            self.progress, self._noted = self._found.progress, self._found.context
         self._wait()
         return self
 
@@ -114,7 +116,7 @@ class Checkpoint:
             if self._unsaved:
                 self._around.settle()
             self._slot.save(self._around.status_of(error), self.progress, self._noted)
-        except (CheckpointError, OSError) as failure:
+        except Exception as failure:  # noqa: BLE001 - a store or a `settle` that fails must not hide what ended the run
             logger.warning("the checkpoint of task %s was not saved at its end: %s", self._around.task_id, failure)
 
     @property
@@ -140,7 +142,6 @@ class Checkpoint:
         except Unusable as error:
             self.discard(str(error))
             return None
-        self.progress, self._noted = self._found.progress, self._found.context
         logger.info("task %s goes on at %.1f %%", self._around.task_id, 100 * self.progress)
         return context
 
@@ -149,11 +150,11 @@ class Checkpoint:
 
         Raises what `compensate` raises.
         """
-        self.progress, self._noted = 0.0, b""
         ends = "compensate() is called, then it starts anew" if self._around.compensate else "it starts anew"
         logger.warning("checkpoint of task %s: %s; %s", self._around.task_id, reason, ends)
         if self._around.compensate:
             self._around.compensate(reason)
+        self.progress, self._noted = 0.0, b""
 
     def due(self) -> bool:
         """Whether the interval since the last save is over."""

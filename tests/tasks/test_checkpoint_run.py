@@ -79,6 +79,17 @@ def test_an_error_saves_what_was_noted_after_it_was_settled(place: InRedis) -> N
         assert second.load() == {"step": 4}
 
 
+def test_what_settles_and_fails_hides_no_error_of_the_task(place: InRedis, caplog: pytest.LogCaptureFixture) -> None:
+    def settle() -> None:
+        raise ZeroDivisionError
+
+    slow = Limits(every_s=3600, max_bytes=2000, patience_s=0)
+    with pytest.raises(KeyError):
+        interrupted_after(run(place.store(), new_id(), limits=slow, settle=settle), [])
+    (record,) = caplog.records
+    assert "was not saved at its end" in record.getMessage()
+
+
 def test_notes_are_saved_once_an_interval(place: InRedis) -> None:
     limits = Limits(every_s=0.2, max_bytes=2000, patience_s=0)
     with run(place.store(), new_id(), limits=limits) as checkpoint:
@@ -136,15 +147,34 @@ def test_a_delivery_that_is_not_the_first_and_finds_nothing_has_expired(place: I
     assert len(reasons) == 1
 
 
-def test_what_compensate_raises_ends_the_task(place: InRedis) -> None:
-    def undo(_reason: str) -> None:
-        raise ZeroDivisionError
+def test_what_compensate_raises_ends_the_task_and_it_is_asked_again(place: InRedis) -> None:
+    task, asked = new_id(), list[str]()
 
-    with (
-        pytest.raises(ZeroDivisionError),
-        run(place.store(), new_id(), compensate=undo, delivered_before=True) as checkpoint,
-    ):
-        checkpoint.load()
+    def undo(reason: str) -> None:
+        asked.append(reason)
+        if len(asked) == 1:
+            raise ZeroDivisionError
+
+    with run(place.store(), task) as first:
+        first.save(progress=0.5, step=5)
+    place.spoil(task, b"spoilt")
+    with pytest.raises(ZeroDivisionError), run(place.store(), task, compensate=undo) as second:
+        second.load()
+    with run(place.store(), task, compensate=undo) as third:
+        assert third.load() is None
+    assert asked == ["it does not parse"] * 2
+
+
+def test_a_run_that_fails_before_it_has_loaded_leaves_all_as_it_was(place: InRedis) -> None:
+    task = new_id()
+    with run(place.store(), task) as first:
+        first.save(progress=0.5, step=5)
+    with pytest.raises(KeyError), run(place.store(), task):
+        raise KeyError
+    (listed,) = place.store().list()
+    assert (listed.status, listed.progress) == ("failed", 0.5)
+    with run(place.store(), task) as third:
+        assert third.load() == {"step": 5}
 
 
 def test_what_is_too_large_is_not_saved_and_what_was_saved_before_stays(
