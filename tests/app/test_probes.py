@@ -18,7 +18,7 @@ from app.probes.backlog import Backlog, Lanes, admitted
 from app.probes.metrics import Metrics
 from app.probes.server import json_answer, listen, serve
 from app.probes.verdicts import Facts, Limits, health, ready, startup
-from app.probes.watching import Loop, place
+from app.probes.watching import Loop, WorkerWatch, place
 from tests.support.probed import Probed, Watching, ask
 from tests.support.waiting import wait_until
 from throttle import events
@@ -135,6 +135,23 @@ def test_a_task_is_no_excuse_where_the_thread_turns_and_the_loop_does_not() -> N
         return stood_s
 
     assert names["trace_task"](look) == 100
+
+
+def test_a_loop_that_connects_does_not_stand() -> None:
+    watch = WorkerWatch(lambda: None)
+    watch.turn()
+    zero_s = watch.loop.turned_s
+
+    def stood_s(*seconds: int) -> float:
+        for second in seconds:
+            watch.look(zero_s + second)
+        return round(watch.loop.stood_s(zero_s + seconds[-1]))
+
+    assert stood_s(*range(1, 11)) == 10
+    watch.connecting = 1
+    assert stood_s(*range(11, 101)) == 0
+    watch.connecting = 0
+    assert stood_s(*range(101, 111)) == 10
 
 
 def test_where_a_thread_is_that_has_ended() -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import Celery
 
+from app.local.processes import Placement, start_beat
 from app.local.proxy import Proxy
-from app.local.servers import Server
+from app.local.servers import Server, free_port
 from tests.support.probed import STALLS, Probed, Watching
 from tests.support.servers import Client, kinds
 from tests.support.waiting import wait_until
@@ -132,7 +133,7 @@ def test_the_way_to_redis_is_refused(four: Four) -> None:
 
 
 def test_a_server_that_has_no_connection_left_for_the_consumer(four: Four) -> None:
-    """The heartbeats' connections get through and the consumers' do not: they connect, and their loops do not stand."""
+    """A heartbeat that has its connection goes on, and the consumer connects, in its loop: which does not stand."""
     with Watching(*four.pods.values()) as watching:
         four.client.config_set("maxclients", 1)
         waiting = [found["id"] for found in four.client.client_list() if found["cmd"] == "brpop"]
@@ -146,7 +147,6 @@ def test_a_server_that_has_no_connection_left_for_the_consumer(four: Four) -> No
         four.are_ready()
     assert watching.states("/health") == dict.fromkeys(POOLS, WELL)
     assert all("not consuming" in told for told in watching.states("/ready").values())
-    assert "broker away" not in watching.states("/ready")["prefork"], "its heartbeat went on"
 
 
 def test_a_loop_that_stands_turns_ready_and_then_health(four: Four) -> None:
@@ -259,6 +259,27 @@ def test_a_full_disk_turns_nothing(guard: Guard, tmp_path: Path) -> None:
     finally:
         server.kill()
         subprocess.run(["umount", disk], check=True)
+
+
+def test_beat_is_not_dead_while_redis_is(guard: Guard, tmp_path: Path) -> None:
+    server, port = Server(guard).start(), free_port()
+    settings = {**STALLS, "PROBE_PORT": str(port), "PULSE_EVERY": "1"}
+    beat = Probed(start_beat(guard, Placement(server.url, tmp_path, settings)), port)
+    beat.wait("/ready", 200)
+    assert beat.ask("/startup").status == 200
+    with Watching(beat) as watching:
+        server.kill()
+        beat.wait("/ready", 503, state="broker away")
+        outlasting(HEALTH_S * 1.5)
+        assert beat.ask("/ready").status == 503
+        server.start()
+        beat.wait("/ready", 200)
+        outlasting(2)
+    assert watching.states("/health") == {"beat": WELL}
+    assert beat.ask("/metrics").body.count(b"headroom_loop_stood_seconds 0.0") == 1
+    beat.process.terminate()
+    assert beat.process.wait(20) == 0
+    server.kill()
 
 
 def test_a_killed_child_and_its_pod(guard: Guard, tmp_path: Path) -> None:
