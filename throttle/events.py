@@ -72,7 +72,8 @@ DENIED = Event(
 )
 TOOK = Event(
     "took",
-    "A message was taken and is handed to Celery.",
+    "A message was taken, or let in by the requeue gate, and goes to Celery. `deliveries`: those before that "
+    "ended badly, which that gate does not count.",
     ("queue", "lane", "deliveries"),
     (Metric("counter", "headroom_deliveries_total", "Messages taken.", ("queue", "lane")),),
 )

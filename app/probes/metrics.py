@@ -50,6 +50,8 @@ class Metrics(Collector):
         self._series: dict[str, list[tuple[Any, tuple[int, ...], int | None]]] = {
             event.name: [self._made(event, metric) for metric in event.metrics] for event in events.EVENTS
         }
+        self._adds: dict[tuple[Any, ...], Callable[[float], None]] = {}
+        """What adds to a series, by its metric and the values of its labels."""
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -104,11 +106,11 @@ class Metrics(Collector):
 
     def _count(self, event: Event, values: Sequence[object]) -> None:
         for made, labels, at in self._series[event.name]:
-            series = made.labels(*[str(values[i]) for i in labels]) if labels else made
             value = 1.0 if at is None else values[at]
             if value is None:  # nobody knows it this time
                 continue
-            if isinstance(made, Histogram):
-                series.observe(max(0.0, cast("float", value)))
-            else:
-                series.inc(cast("float", value))
+            add = self._adds.get(key := (made, *[values[i] for i in labels]))
+            if add is None:  # prometheus_client looks a series up in some ten times what adding to it takes
+                series = made.labels(*map(str, key[1:])) if labels else made
+                add = self._adds[key] = series.observe if isinstance(made, Histogram) else series.inc
+            add(max(0.0, cast("float", value)))

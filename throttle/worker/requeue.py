@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state as worker_state
 from kombu.transport import redis as kombu_redis
 
-from throttle.worker import routes
+from throttle.worker import routes, telling
 from throttle.worker import vocabulary as v
 from throttle.worker.doors import BrokerDoor, Door, RedisDoor
 from throttle.worker.driver import REDIS_ERRORS
@@ -188,6 +188,7 @@ class RequeueGate(Hosting):
         state = self.driver.state
         properties[v.MARK] = {"fleet": self.driver.settings.fleet, "member": state.member, "permit": number}
         self.permits[number] = request
+        telling.took(telling.queue_of(request), critical=lane == "critical", deliveries=0)
         self.listen(request, number)
         self._hand_over(request)
 

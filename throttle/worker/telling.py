@@ -70,7 +70,7 @@ class Story:
         held = driver.state.held.get(number)
         source = held.take.source.decode(errors="replace") if held is not None else ""
         found = source.removeprefix(driver.operations.keys.prefix).partition(PRIORITY)[0]
-        self._queue = found or _consumed(request)
+        self._queue = found or queue_of(request)
         self._request = request
         self._began_s: float | None = None
         self._over = False
@@ -120,7 +120,7 @@ def cause(exc_info: Any) -> BaseException:
     return error.exc if isinstance(error, ExceptionWithTraceback) else error
 
 
-def _consumed(request: Any) -> str:
+def queue_of(request: Any) -> str:
     """The queue that a message was routed to, if it is one of those that this worker consumes by name."""
     key = request.delivery_info.get("routing_key") or ""
     return key if key in request.app.amqp.queues.consume_from else OTHER
