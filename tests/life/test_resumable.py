@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from app.local.processes import ROOT
 from tests.tasks.bench import APP, COUNT, PATIENCE_S, SECONDS, Bench, bench
 from throttle.keys import Keys
@@ -30,6 +32,22 @@ def test_what_expired_meanwhile_is_compensated_before_it_starts_anew(bench: Benc
     assert bench.trace(task, "compensated") == ["it has expired, or none was saved"]
     assert bench.trace(task, "begun") == ["0", "0"]
     assert "compensate() is called, then it starts anew" in heir.read_log()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_drain_at_its_deadline_saves_the_last_step_and_another_pod_goes_on(bench: Bench, pool: str) -> None:
+    bench.settings |= {"THROTTLE_DRAIN_TIMEOUT": "0.5"}
+    (pod,) = bench.start(pool)
+    task = bench.send(COUNT, SECONDS)
+    bench.wait_at(0.3, task)
+    pod.terminate()
+    bench.wait(lambda: not pod.running, "the pod to end")
+    taken = len(bench.steps(task))
+    assert 0.3 * COUNT <= taken < COUNT
+    bench.start("threads")
+    bench.assert_done(task, at_least=0.3)
+    assert len(bench.steps(task)) - COUNT <= 1
+    assert bench.trace(task, "compensated") == []
 
 
 def test_a_frozen_twin_ends_when_it_wakes_and_changes_nothing(bench: Bench) -> None:
