@@ -12,8 +12,10 @@ from pathlib import Path  # noqa: TC003 - pydantic reads the annotation at run t
 from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from app import discord_settings
+from app.discord_settings import DiscordSettings
 from tasks.checkpoints.choosing import addresses
 from throttle.errors import ConfigurationError
 from throttle.policy import LONGEST_S, MOST_RETRIES, Backoff, Limit, Retries, TimeLimits, parse_limits, parse_retries
@@ -23,7 +25,7 @@ ERRORS = r"^(\s*[A-Za-z_][\w.]*\s*(,|$))*$"
 ADDRESS = r"^(redis|rediss|sentinel|redis\+socket)://\S+$"
 
 
-class Settings(BaseSettings):
+class Settings(DiscordSettings):
     """What the application needs to know of its surroundings. Each field is read from its alias."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -170,6 +172,7 @@ class Settings(BaseSettings):
 
 
 ALLOWED = {
+    **discord_settings.ALLOWED,
     "redis_url": "allowed is an address such as redis://host:6379/0 (rediss://, sentinel://, redis+socket://)",
     "task_queue": "allowed are letters, digits and _ . : -",
     "critical_queue": "allowed are letters, digits and _ . : -, and not the name in TASK_QUEUE",
@@ -224,6 +227,8 @@ def load_settings() -> Settings:
             getattr(settings, built)
         except ConfigurationError:
             raise ConfigurationError(_refusal(field, getattr(settings, field))) from None
+    if problem := settings.half():
+        raise ConfigurationError(problem)
     return settings
 
 
@@ -244,7 +249,8 @@ def port_refusal(port: int, why: str) -> str:
 
 def _refusal(variable: str, value: object) -> str:
     field = next(name for name, alias in variables().items() if variable in (name, alias))
-    return f"{variables()[field]}={without_password(str(value))!r}: {ALLOWED[field]}"
+    shown = "***" if field == "discord_token" else without_password(str(value))
+    return f"{variables()[field]}={shown!r}: {ALLOWED[field]}"
 
 
 def without_password(address: str) -> str:

@@ -76,6 +76,17 @@ def test_the_environment_wins_over_the_defaults(monkeypatch: pytest.MonkeyPatch)
         ("PULSE_EVERY", "-1", "0 (off) to 86400"),
         ("PULSE_EVERY", "nan", "0 (off) to 86400"),
         ("PULSE_EVERY", "abc", "0 (off) to 86400"),
+        ("DISCORD_BOT_ID", "my-bot", "a whole number"),
+        ("DISCORD_BOT_ID", "1 ", "a whole number"),
+        ("DISCORD_INTENTS", "-1", "0 to 9007199254740991"),
+        ("DISCORD_API_URL", "discord.com", "https://discord.com/api/v10"),
+        ("DISCORD_API_URL", "https://discord.com/api?v=10", "https://discord.com/api/v10"),
+        ("DISCORD_GATEWAY_URL", "https://gateway", "wss://gateway.discord.gg"),
+        ("SHARD_LOAD_LIMIT", "0", "1 to 1000000"),
+        ("SHARD_TTL", "2", "3 to 60"),
+        ("SHARD_TTL", "inf", "3 to 60"),
+        ("SHARD_LIVENESS", "etcd", "redis or kubernetes"),
+        ("SHARD_PODS", "worker", "labels such as"),
         ("TASK_TIME_LIMIT", "-1", "0 (none) to 31536000"),
         ("TASK_TIME_LIMIT", "inf", "0 (none) to 31536000"),
         ("TASK_TIME_LIMITS", "critical=60/30", "soft below hard"),
@@ -174,3 +185,46 @@ def test_somebody_elses_package_is_refused(tmp_path: Path, monkeypatch: pytest.M
         check_origin(names=("somebody_elses",))
     with pytest.raises(ConfigurationError, match="'no_such_package' comes from nowhere"):
         check_origin(names=("no_such_package",))
+
+
+# ---------------------------------------------------------------- Discord
+
+TOKEN = "MTIz.secret-Of_the.bot"  # noqa: S105 - of no bot
+
+
+def test_there_are_no_shards_unless_token_and_bot_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not load_settings().shards
+    monkeypatch.setenv("DISCORD_TOKEN", "")
+    monkeypatch.setenv("DISCORD_BOT_ID", "")
+    assert not load_settings().shards
+    monkeypatch.setenv("DISCORD_TOKEN", TOKEN)
+    monkeypatch.setenv("DISCORD_BOT_ID", "123456789012345678")
+    settings = load_settings()
+    assert settings.shards
+    assert settings.discord_token is not None
+    assert settings.discord_token.get_secret_value() == TOKEN
+    assert (settings.discord_intents, settings.shard_ttl_s, settings.shard_liveness) == (1, 9.0, "redis")
+    assert settings.discord_api_url == "https://discord.com/api/v10"
+
+
+@pytest.mark.parametrize(("given", "value", "missing"), [("TOKEN", TOKEN, "BOT_ID"), ("BOT_ID", "1", "TOKEN")])
+def test_one_without_the_other_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, given: str, value: str, missing: str
+) -> None:
+    monkeypatch.setenv(f"DISCORD_{given}", value)
+    with pytest.raises(ConfigurationError, match=f"^DISCORD_{given} is set and DISCORD_{missing} is not: ") as refused:
+        load_settings()
+    assert TOKEN not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", [f"Bot {TOKEN}", f"{TOKEN}\n", f"{TOKEN}\u00e9", " "])
+def test_the_token_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv("DISCORD_TOKEN", token)
+    monkeypatch.setenv("DISCORD_BOT_ID", "1")
+    with pytest.raises(ConfigurationError, match=r"^DISCORD_TOKEN='\*\*\*': allowed is a token") as refused:
+        load_settings()
+    assert refused.value.__cause__ is None
+    assert TOKEN not in str(refused.value)
+    monkeypatch.setenv("DISCORD_TOKEN", TOKEN)
+    settings = load_settings()
+    assert TOKEN not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"

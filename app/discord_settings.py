@@ -1,0 +1,90 @@
+"""Settings of a Discord bot's shards: the part of `app.settings.Settings` that is off unless a bot is given."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings
+
+TOKEN = re.compile(r"[\x21-\x7e]+")
+LABELS = r"^[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]*(,[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]*)*$"
+
+
+class DiscordSettings(BaseSettings):
+    """What the application needs to know of a bot."""
+
+    discord_token: SecretStr | None = Field(default=None, validation_alias="DISCORD_TOKEN")
+    """Token of the Discord bot whose shards the pods hold: a secret. Without it and DISCORD_BOT_ID there are none."""
+
+    discord_bot_id: str = Field(default="", pattern=r"^([1-9][0-9]{0,19})?$", validation_alias="DISCORD_BOT_ID")
+    """Id of the bot. Pods with the same id on the same Redis share its shards."""
+
+    discord_intents: int = Field(default=1, ge=0, le=2**53 - 1, validation_alias="DISCORD_INTENTS")
+    """What the bot wants to hear of, as Discord's sum of bits: 1 is guilds and channels."""
+
+    discord_api_url: str = Field(
+        default="https://discord.com/api/v10", pattern=r"^https?://[^\s?#]+$", validation_alias="DISCORD_API_URL"
+    )
+    """Discord's REST interface; a proxy of yours or a stand-in may take its place. The token is sent there."""
+
+    discord_gateway_url: str = Field(
+        default="", pattern=r"^(wss?://[^\s?#]+)?$", validation_alias="DISCORD_GATEWAY_URL"
+    )
+    """Where shards connect: empty is what the REST interface says."""
+
+    shard_load_limit: int = Field(default=1_000_000, ge=1, le=1_000_000, validation_alias="SHARD_LOAD_LIMIT")
+    """Shards that this pod holds at most, of the old and the new total together."""
+
+    shard_ttl_s: float = Field(default=9.0, ge=3, le=60, validation_alias="SHARD_TTL")
+    """Seconds after its last beat in which a pod keeps its shards. The same for all pods of a bot."""
+
+    shard_liveness: Literal["redis", "kubernetes"] = Field(default="redis", validation_alias="SHARD_LIVENESS")
+    """Who says that a pod is over: its silence in Redis alone, or Kubernetes as well, which may know it earlier."""
+
+    shard_pods: str = Field(
+        default="app.kubernetes.io/name=headroom,app.kubernetes.io/component=worker",
+        pattern=LABELS,
+        validation_alias="SHARD_PODS",
+    )
+    """Labels of the pods that hold shards; read with SHARD_LIVENESS=kubernetes alone."""
+
+    @field_validator("discord_token", mode="before")
+    @classmethod
+    def _no_token(cls, value: object) -> object:
+        """An empty variable is none."""
+        return value or None
+
+    @field_validator("discord_token")
+    @classmethod
+    def _token(cls, value: SecretStr | None) -> SecretStr | None:
+        """What cannot be sent in a header, or has the word already that goes before it, is a mistake."""
+        if value is not None and not TOKEN.fullmatch(value.get_secret_value()):
+            raise ValueError("token")
+        return value
+
+    @property
+    def shards(self) -> bool:
+        """Whether the pods hold a Discord bot's shards."""
+        return self.discord_token is not None
+
+    def half(self) -> str:
+        """What is wrong when one of token and bot is given without the other; '' when nothing is."""
+        if self.shards == bool(self.discord_bot_id):
+            return ""
+        given, missing = ("TOKEN", "BOT_ID") if self.shards else ("BOT_ID", "TOKEN")
+        return f"DISCORD_{given} is set and DISCORD_{missing} is not: allowed are both, or neither (no shards)"
+
+
+ALLOWED = {
+    "discord_token": "allowed is a token as Discord gives it, without the word Bot and without spaces, or nothing",
+    "discord_bot_id": "allowed is a whole number of at most 20 digits, or nothing",
+    "discord_intents": "allowed is a whole number from 0 to 9007199254740991",
+    "discord_api_url": "allowed is an address such as https://discord.com/api/v10",
+    "discord_gateway_url": "allowed is an address such as wss://gateway.discord.gg, or nothing",
+    "shard_load_limit": "allowed is a whole number from 1 to 1000000",
+    "shard_ttl_s": "allowed is a number of seconds from 3 to 60",
+    "shard_liveness": "allowed is redis or kubernetes",
+    "shard_pods": "allowed are labels such as app=worker,tier=bot",
+}
