@@ -74,22 +74,29 @@ def create(settings: Settings) -> Celery:
         retries=settings.retries,
     )
     install_probes(made, settings)
+    if settings.shards:
+        from app.shards import broadcast  # noqa: PLC0415 - as above
+
+        broadcast.install(made)
     # Producers call from any thread; the current app alone is known only in the importing one.
     made.set_default()
     return made
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, object]]:
-    """What beat sends: the fleet's pulse, which nobody needs any more when the next one is due."""
-    if not settings.pulse_every_s:
-        return {}
-    return {
-        "fleet-pulse": {
+    """What beat sends: the fleet's pulse, which nobody needs any more when the next one is due; rounds of votes."""
+    entries: dict[str, dict[str, object]] = {}
+    if settings.pulse_every_s:
+        entries["fleet-pulse"] = {
             "task": "tasks.jobs.pulse.pulse",
             "schedule": settings.pulse_every_s,
             "options": {"expires": settings.pulse_every_s},
         }
-    }
+    if settings.shards:
+        from app.shards import broadcast  # noqa: PLC0415 - only once it is known whose package `tasks` is
+
+        entries["shard-round"] = broadcast.entry()
+    return entries
 
 
 def _create_or_refuse() -> Celery:
