@@ -96,6 +96,29 @@ def test_the_manifest_is_what_this_kubernetes_allows(role: str, version: str) ->
     kubernetes_validate.validate(yaml.safe_load(MANIFESTS[role]), version, strict=True)
 
 
+SHARDS = list(yaml.safe_load_all((ROOT / "k8s" / "shards.yaml").read_text()))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("part", SHARDS, ids=lambda part: part["kind"])
+def test_what_shards_need_is_what_this_kubernetes_allows(part: dict[str, Any], version: str) -> None:
+    kubernetes_validate.validate(part, version, strict=True)
+
+
+def test_shards_may_list_pods_and_nothing_else() -> None:
+    account, role, binding = SHARDS
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account["metadata"]["name"]}]
+
+
+def test_a_bots_token_comes_from_a_secret_that_need_not_be_there() -> None:
+    (container,) = pod("worker")["containers"]
+    found = {each["name"]: each.get("valueFrom", {}) for each in container["env"]}
+    for name in ("DISCORD_TOKEN", "DISCORD_BOT_ID"):
+        assert found[name]["secretKeyRef"]["optional"] is True
+
+
 def test_the_schemas_reach_from_the_oldest_supported_kubernetes_to_the_newest() -> None:
     known = {tuple(int(part) for part in version.split(".")[:2]) for version in VERSIONS}
     assert min(known) <= (1, 25)
