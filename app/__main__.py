@@ -4,7 +4,7 @@
 neither Celery nor what only the local fleet needs.
 
 Exit codes: 0 all is well, 1 a promise was broken or the fleet could not be started, 2 an argument is
-wrong, 130 interrupted; `drain`: 0 dry, 3 left over, 4 the worker was not reached.
+wrong, 130 interrupted; `drain`: 0 dry, 3 left over, 4 the worker was not reached; `shards`: see `app.shards.commands`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     local.add_argument("--folder", type=folder, help="folder whose files the jobs may use (a new one)")
     kept = commands.add_parser("checkpoints", help="the tasks that can go on where they were, and how far they are")
     kept.add_argument("--json", action="store_true", help="print one JSON array")
+    from app.shards import commands as shards  # noqa: PLC0415 - `drain` needs none of it
+
+    shards.add(commands, whole)
     return parser.parse_args(arguments)
 
 
@@ -158,7 +161,14 @@ def run_drain(arguments: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-COMMANDS = {"demo": run_demo, "up": run_up, "checkpoints": run_checkpoints}
+def run_shards(arguments: argparse.Namespace) -> int:
+    """Show a bot's shards, or do something to them."""
+    from app.shards import commands  # noqa: PLC0415 - likewise
+
+    return commands.run(arguments)
+
+
+COMMANDS = {"demo": run_demo, "up": run_up, "checkpoints": run_checkpoints, "shards": run_shards}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import AliasChoices
+from pydantic_settings import BaseSettings
 
 import app.settings
+import app.shards.commands
 import throttle.commands
 import throttle.errors
 import throttle.events
@@ -25,9 +27,9 @@ import throttle.settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from types import ModuleType
 
     from pydantic.fields import FieldInfo
-    from pydantic_settings import BaseSettings
 
 MARKER = re.compile(r"^<!-- reference: (\S+) -->$", re.MULTILINE)
 
@@ -62,8 +64,11 @@ def described(name: str, text: str | None) -> str:
 
 def docstrings_of_fields(model: type[BaseSettings]) -> dict[str, str]:
     """Field name -> the string under it in the class body. Python keeps none, so the source is read."""
-    body = next(node for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef)).body
     found: dict[str, str] = {}
+    for base in model.__bases__:
+        if issubclass(base, BaseSettings) and base is not BaseSettings:
+            found |= docstrings_of_fields(base)
+    body = next(node for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef)).body
     for field, below in itertools.pairwise(body):
         if (
             isinstance(field, ast.AnnAssign)
@@ -127,9 +132,9 @@ def command_rows(command: click.Command = throttle.commands.command, before: str
     yield f"`{' '.join([name, *arguments])}`", described(name, command.help), "<br>".join(options)
 
 
-def exit_code_rows() -> Iterator[tuple[str, ...]]:
+def exit_code_rows(commands: ModuleType) -> Iterator[tuple[str, ...]]:
     """One row for each exit code, from the table in the docstring of the commands."""
-    for line in (throttle.commands.__doc__ or "").splitlines():
+    for line in (commands.__doc__ or "").splitlines():
         if found := re.match(r"(\d+) +(\S.*)", line):
             yield found[1], found[2]
 
@@ -160,7 +165,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]
     "settings-app": (SETTING, lambda: settings_rows(app.settings.Settings, app.settings.ALLOWED.__getitem__)),
     "keys": (("key", "what it holds"), key_rows),
     "commands": (("command", "what it does", "options"), command_rows),
-    "exit-codes": (("exit code", "means"), exit_code_rows),
+    "exit-codes": (("exit code", "means"), lambda: exit_code_rows(throttle.commands)),
+    "exit-codes-shards": (("exit code", "means"), lambda: exit_code_rows(app.shards.commands)),
     "metrics-events": (
         METRIC,
         lambda: metric_rows(metric for event in throttle.events.EVENTS for metric in event.metrics),

@@ -1,0 +1,180 @@
+"""`python -m app shards`: what a person asks of a bot's shards and does to them.
+
+=====  ===========================================================================================
+code   means
+=====  ===========================================================================================
+0      it was shown or done, or was so already
+1      it was refused, or Discord could not be asked, with one line that says why; nothing was changed
+2      it was asked wrongly, or no bot is configured: nothing was done
+69     Redis cannot be used; see the line
+130    a watch was ended
+=====  ===========================================================================================
+
+With `--json` standard output has one JSON document and nothing else; with `--watch` as well, one in each line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import redis
+from redis.exceptions import NoScriptError
+
+from app.settings import load_settings
+from app.shards.looking import figures, lines
+from tasks.shards.keys import Keys
+from tasks.shards.operations import Numbers, Operations, read_looked, read_outcome
+from tasks.shards.rest import DiscordError, Rest
+from tasks.shards.totals import MOST, Advice, refusal
+from throttle.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from app.settings import Settings
+    from tasks.shards.answers import Looked
+    from tasks.shards.operations import Call
+
+REFUSED, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
+WATCH_S = 1.0
+ANSWER_S = 5.0
+CLEAR = "\x1b[H\x1b[2J"
+WHY = {
+    "pending": "another target is pending; wait for it, or abort it",
+    "unknown": "no pod has asked Discord yet how many identifies are left today",
+    "budget": "the identifies that are left today do not pay for it",
+    "guard": "the cluster is guarded: its pods have just lost sight of each other; try again in half a minute",
+}
+
+
+class Reached(NamedTuple):
+    """A bot's cluster, and the way to it."""
+
+    client: redis.Redis
+    operations: Operations
+
+    def ask(self, call: Call) -> Any:
+        """One round trip, two where the server does not know the script yet."""
+        command = self.operations.command(call)
+        send = cast("Any", self.client).execute_command  # redis-py leaves its arguments untyped
+        try:
+            answer: Any = send(*command)
+        except NoScriptError:
+            self.client.script_load(self.operations.script(call.name).source)
+            answer = send(*command)
+        return answer
+
+    def look(self) -> Looked:
+        """The whole cluster."""
+        return read_looked(self.ask(self.operations.look()))
+
+
+def add(commands: Any, whole: Callable[[int, int], Callable[[str], int]]) -> None:
+    """Add the commands to the command line of the application."""
+    shards: argparse.ArgumentParser = commands.add_parser("shards", help="a Discord bot's shards: who holds what")
+    shards.add_argument("--json", action="store_true", help="print one JSON object")
+    shards.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
+    deeds = shards.add_subparsers(dest="deed", metavar="DEED")
+    target = deeds.add_parser("target", help="wish for another number of shards")
+    target.add_argument("total", type=whole(1, MOST), help=f"from 1 to {MOST}")
+    target.add_argument("--unasked", action="store_true", help="do not ask Discord whether it allows that number")
+    deeds.add_parser("abort", help="give the pending target up; the active one goes on")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    try:
+        settings = load_settings()
+    except ConfigurationError as error:
+        return _say(str(error), ASKED_WRONGLY)
+    if not settings.shards:
+        return _say("no bot is configured: set DISCORD_TOKEN and DISCORD_BOT_ID", ASKED_WRONGLY)
+    try:
+        with _client(settings) as client:
+            numbers = Numbers(ttl_ms=int(settings.shard_ttl_s * 1000))
+            reached = Reached(client, Operations(Keys(settings.discord_bot_id), numbers))
+            return _do(reached, settings, arguments)
+    except KeyboardInterrupt:  # the end of a watch
+        return INTERRUPTED
+    except (redis.RedisError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        return _say(f"Redis failed: {line}", os.EX_UNAVAILABLE)
+
+
+def _do(reached: Reached, settings: Settings, arguments: argparse.Namespace) -> int:
+    if arguments.deed == "target":
+        return _aim(reached, settings, arguments.total, unasked=arguments.unasked)
+    if arguments.deed == "abort":
+        return _abort(reached)
+    return _show(reached, settings.discord_bot_id, as_json=arguments.json, watch=arguments.watch)
+
+
+def _client(settings: Settings) -> redis.Redis:
+    limits = {"socket_timeout": ANSWER_S, "socket_connect_timeout": ANSWER_S}
+    if not settings.redis_url.startswith("sentinel"):
+        return redis.Redis.from_url(settings.redis_url, **limits)
+    raise redis.ConnectionError("the shards' commands do not know Sentinel yet; name the master in REDIS_URL")
+
+
+def _show(reached: Reached, bot: str, *, as_json: bool, watch: bool) -> int:
+    found = figures(bot, reached.look())
+    if as_json:
+        sys.stdout.write(json.dumps(found) + "\n")
+        while watch:
+            sys.stdout.flush()
+            time.sleep(WATCH_S)
+            sys.stdout.write(json.dumps(figures(bot, reached.look())) + "\n")
+        return 0
+    while True:
+        # Where a person looks on, each picture takes the place of the last.
+        sys.stdout.write((CLEAR if watch and sys.stdout.isatty() else "") + "\n".join(lines(found)) + "\n")
+        if not watch:
+            return 0
+        sys.stdout.flush()
+        time.sleep(WATCH_S)
+        found = figures(bot, reached.look())
+
+
+def _aim(reached: Reached, settings: Settings, total: int, *, unasked: bool) -> int:
+    advice = None
+    if not unasked:
+        try:
+            advice = asyncio.run(_advice(settings))
+        except DiscordError as error:
+            return _say(f"{error} (--unasked does without it)", REFUSED)
+    why = refusal(total, advice)
+    if why:
+        return _say(why, REFUSED)
+    outcome = read_outcome(reached.ask(reached.operations.target(total)))
+    if outcome in ("proposed", "same"):
+        done = f"{total} shards are pending" if outcome == "proposed" else f"{total} shards are the target already"
+        sys.stdout.write(f"{done}\n")
+        return 0
+    return _say(f"{total} shards were refused: {WHY.get(outcome, outcome)}", REFUSED)
+
+
+async def _advice(settings: Settings) -> Advice:
+    token = settings.discord_token.get_secret_value() if settings.discord_token else ""
+    async with Rest(settings.discord_api_url, token) as rest:
+        told = await rest.gateway_bot()
+    return Advice(told.shards, told.total, told.max_concurrency)
+
+
+def _abort(reached: Reached) -> int:
+    if not reached.ask(reached.operations.abort(0, "by a person")):
+        return _say("no target is pending", REFUSED)
+    sys.stdout.write("the pending target is given up\n")
+    return 0
+
+
+def _say(line: str, code: int) -> int:
+    sys.stderr.write(f"headroom: {line}\n")
+    return code
