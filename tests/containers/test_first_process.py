@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -207,3 +209,57 @@ def test_no_command_at_all_is_refused_with_the_usage(start: Callable[..., Contai
     nothing = start()
     assert nothing.outside.wait(30) == 2
     assert nothing.outside.read_log().startswith("usage: python3 -m app.container worker|beat|flower")
+
+
+def stop_like_kubernetes(worker: Contained, folder: Path, grace_s: float) -> tuple[int, int]:
+    """The preStop hook inside the namespace, SIGTERM to the first process, SIGKILL at the end: both exit codes."""
+    hook = subprocess.run(
+        [*enter(worker.first), sys.executable, "-m", "app", "drain", "--wait"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    os.kill(worker.first, signal.SIGTERM)
+    with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
+        return hook.returncode, worker.outside.wait(grace_s)
+    os.kill(worker.first, signal.SIGKILL)
+    return hook.returncode, worker.outside.wait(30)
+
+
+def enter(first: int) -> list[str]:
+    """What runs a command beside the first process, as an exec hook does."""
+    return ["nsenter", f"--target={first}", "--pid", "--mount"]
+
+
+@pytest.mark.parametrize("seconds", [1.0, 600.0])
+def test_a_pod_that_is_deleted_is_drained_by_its_hook(
+    start: Callable[..., Contained], producer: Celery, valkey: Client, seconds: float
+) -> None:
+    """A short task ends; a long one is told at the deadline and is back at the head, uncounted."""
+    worker = start(*WORKER, THROTTLE_DRAIN_TIMEOUT="3")
+    worker.wait_ready()
+    running = producer.send_task("tasks.jobs.loads.sleep", args=[seconds], queue="task_queue")
+    wait_until(lambda: running.state == "STARTED", 10, what="the task to start")
+    assert stop_like_kubernetes(worker, worker.folder, 20.0) == (0, 0), worker.outside.read_log()
+    assert (running.state == "SUCCESS") == (seconds < 3)
+    assert valkey.llen("task_queue") == int(seconds > 3)
+    assert not valkey.keys("*deliveries*")
+
+
+def test_sigkill_at_the_end_of_the_grace_loses_nothing(
+    start: Callable[..., Contained], producer: Celery, valkey: Client
+) -> None:
+    """Without a deadline a long task is cut off by SIGKILL: whoever comes next finds it."""
+    worker = start(*WORKER)
+    worker.wait_ready()
+    running = producer.send_task("tasks.jobs.loads.sleep", args=[600], queue="task_queue")
+    wait_until(lambda: running.state == "STARTED", 10, what="the task to start")
+    os.kill(worker.first, signal.SIGTERM)
+    wait_until(lambda: "takes nothing more" in worker.outside.read_log(), 10, what="the drain to begin")
+    os.kill(worker.first, signal.SIGKILL)
+    assert worker.outside.wait(30) != 0
+    assert valkey.llen("task_queue") == 0
+    start(*WORKER).wait_ready()
+    wait_until(lambda: f"sleep[{running.id}] received" in worker.outside.read_log(), 30, what="the task to come again")
