@@ -20,7 +20,7 @@ from benchmarks.report import Report
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NAMES = ("loss", "saturation", "overhead", "foreign", "recovery", "flood", "soak", "waiters", "probes")
+NAMES = ("loss", "saturation", "overhead", "foreign", "recovery", "flood", "soak", "waiters", "probes", "restarts")
 INTERRUPTED = 130
 
 

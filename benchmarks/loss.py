@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace, report: Report, *, gate: str, random_: 
     with Fleet(variant, options.pods) as fleet:
         published = _fire(options, report, fleet, random_)
         report.progress(f"{variant.system}: {len(published)} published; waiting until nothing moves any more")
-        settled_s = _settle(report, fleet)
+        settled_s = settle(report, fleet)
         times = Counter(done.task for done in fleet.runs())
         left, dead = fleet.remaining(), fleet.dead_letters()
         violations = len(fleet.verdict(published).violations) if gate else None
@@ -130,7 +130,7 @@ def _fire(options: argparse.Namespace, report: Report, fleet: Fleet, random_: ra
     return published
 
 
-def _settle(report: Report, fleet: Fleet) -> float:
+def settle(report: Report, fleet: Fleet) -> float:
     """Wait until nothing is queued or held; or nothing has moved for so long that nothing will. Returns the seconds."""
     began_s = moved_s = reported_s = time.monotonic()
     seen = (-1, -1)

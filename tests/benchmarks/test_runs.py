@@ -47,6 +47,13 @@ def test_loss_counts_both_systems_and_headroom_loses_nothing() -> None:
     assert celery["published"] == celery["completed"] + celery["lost"] + celery["left"] > 0
 
 
+def test_restarts_lose_and_double_nothing() -> None:
+    found = rows("restarts", "--count", "1", "--pods", "2", "--pool", "solo", "--system", "headroom")
+    assert [row["how"] for row in found] == ["sigterm", "sigkill", "rolling"]
+    assert [row["restarts"] for row in found] == [1, 1, 2]
+    assert all(row["missed"] == [] and row["published"] == row["completed"] > 0 for row in found)
+
+
 def test_saturation_keeps_order_and_counts_its_commands() -> None:
     # The tasks are long beside what this machine needs to start one, and the time's ratio is left to the full run.
     arguments = ("--tasks", "24", "--seconds", "0.2", "--critical", "1", "--window", "3")
