@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings
 
 import app.settings
 import app.shards.commands
+import tasks.shards.keys
 import throttle.commands
 import throttle.errors
 import throttle.events
@@ -107,6 +108,14 @@ def key_rows() -> Iterator[tuple[str, ...]]:
             yield f"`{function(keys, *arguments)}`", described(f"Keys.{name}", function.__doc__)
 
 
+def shard_key_rows() -> Iterator[tuple[str, ...]]:
+    """One row for each key of a bot's cluster, from the table in the docstring of the module."""
+    for line in (tasks.shards.keys.__doc__ or "").splitlines():
+        cells = re.split(r"  +", line.strip(), maxsplit=2)
+        if len(cells) == 3 and not line.startswith("=") and cells[0] != "suffix":  # noqa: PLR2004 - columns
+            yield f"`{cells[0]}`", cells[1], cells[2]
+
+
 def error_rows() -> Iterator[tuple[str, ...]]:
     """One row for each error, in the order of the module, with what it is a kind of."""
     for name, error in vars(throttle.errors).items():
@@ -164,6 +173,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]
     ),
     "settings-app": (SETTING, lambda: settings_rows(app.settings.Settings, app.settings.ALLOWED.__getitem__)),
     "keys": (("key", "what it holds"), key_rows),
+    "keys-shards": (("key", "TTL", "what it holds"), shard_key_rows),
     "commands": (("command", "what it does", "options"), command_rows),
     "exit-codes": (("exit code", "means"), lambda: exit_code_rows(throttle.commands)),
     "exit-codes-shards": (("exit code", "means"), lambda: exit_code_rows(app.shards.commands)),
