@@ -16,7 +16,6 @@ from pydantic_settings import SettingsConfigDict
 
 from app import discord_settings
 from app.discord_settings import DiscordSettings
-from tasks.checkpoints.choosing import addresses
 from throttle.errors import ConfigurationError
 from throttle.policy import LONGEST_S, MOST_RETRIES, Backoff, Limit, Retries, TimeLimits, parse_limits, parse_retries
 
@@ -136,6 +135,8 @@ class Settings(DiscordSettings):
     def _known_store(cls, value: str) -> str:
         """Only what a worker could use."""
         if value != "redis":
+            from tasks.checkpoints.choosing import addresses  # noqa: PLC0415 - once it is known whose `tasks` is found
+
             addresses(value)
         return value
 
