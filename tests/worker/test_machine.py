@@ -16,10 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from throttle.scripts import Clash, Empty, Lost, Stale, Take
 from throttle.worker import vocabulary as v
-from throttle.worker.driver import alone_from
 from throttle.worker.ends import FORGOTTEN_BEATS
 from throttle.worker.machine import step
-from throttle.worker.state import End, Held, State
+from throttle.worker.state import End, Held, State, alone_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ import pytest
 from celery.concurrency.asynpool import ResultHandler
 from kombu.asynchronous.hub import Hub
 
-from throttle.worker.pipes import keep_answers_whole
+from throttle.worker.pipes import replace_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,10 +29,11 @@ class Pool:
         self.answers: list[Any] = []
         handler: Any = ResultHandler.__new__(ResultHandler)
         self._result_handler = handler
+        self._track_child_process = None
         handler.fileno_to_outq = {self.reading: SimpleNamespace(pid=0)}
         handler.on_state_change = self.answers.append
         if ours:
-            keep_answers_whole(self)
+            replace_reader(self)
         self.hub = Hub()
         self.register()
 

@@ -10,6 +10,7 @@ The client is the driver's own, with a time limit on every answer: a Redis that 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -27,7 +28,7 @@ from throttle.scripts import Clash
 from throttle.standin import StandIn
 from throttle.worker import vocabulary as v
 from throttle.worker.machine import step
-from throttle.worker.state import State
+from throttle.worker.state import State, alone_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REDIS_ERRORS = (redis.RedisError, OSError)
+OWED_S = 5.0
 LOOK_S = 1.0
 """A pod that waits looks for itself so often, in case a bell was lost or a producer rings none."""
 
@@ -47,14 +49,6 @@ LOOK_S = 1.0
 def boot_id() -> str:
     """A boot id that no incarnation had before."""
     return os.urandom(4).hex()
-
-
-def alone_from(max_deliveries: int) -> int:
-    """From which delivery on a message is run with nothing taken beside it: the last two, if there are so many.
-
-    The last one is to condemn it for itself. The one before leaves room for a pod that dies of something else.
-    """
-    return 0 if max_deliveries == 1 else max(1, max_deliveries - 2)
 
 
 class Driver:
@@ -151,8 +145,14 @@ class Driver:
         self.feed(v.DrainAsked())
 
     def leave(self) -> None:
-        """End the membership, return what is held, stop the heartbeat. Safe to repeat."""
+        """End the membership, return what is held (ends that are owed go first), stop the heartbeat. Safe to repeat."""
         self.heartbeat.stop()
+        give_up_s = time.monotonic() + OWED_S
+        while any(held.owed for held in self.state.held.values()) and time.monotonic() < give_up_s:
+            with contextlib.suppress(*REDIS_ERRORS):
+                self.beat()
+                continue
+            time.sleep(OWED_S / 20)
         if self.stand_in is not None:
             self.stand_in.stop()
         self.doorkeeper.stop()

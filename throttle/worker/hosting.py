@@ -104,7 +104,7 @@ class Hosting(Shedding, bootsteps.StartStopStep):
             ways.choose(type(self.consumer.pool).__module__)
         self.drain.meet(self)
         if isinstance(self.consumer.pool, PreforkPool):
-            keep_answers_whole(self.consumer.pool._pool)
+            keep_answers_whole(self.consumer)
         else:
             contain(self.consumer.pool, self.begins)
             limits.soften(self.consumer.pool)

@@ -25,6 +25,14 @@ Stage = Literal["delivered", "running", "emptied", "ending"]
 known and was sent, or is owed until Redis answers again."""
 
 
+def alone_from(max_deliveries: int) -> int:
+    """From which delivery on a message is run with nothing taken beside it: the last two, if there are so many.
+
+    The last one is to condemn it for itself. The one before leaves room for a pod that dies of something else.
+    """
+    return 0 if max_deliveries == 1 else max(1, max_deliveries - 2)
+
+
 class End(NamedTuple):
     """How a take ends."""
 
