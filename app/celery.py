@@ -75,9 +75,10 @@ def create(settings: Settings) -> Celery:
     )
     install_probes(made, settings)
     if settings.shards:
-        from app.shards import broadcast  # noqa: PLC0415 - as above
+        from app.shards import broadcast, holding  # noqa: PLC0415 - as above
 
         broadcast.install(made)
+        holding.install(made, settings)
     # Producers call from any thread; the current app alone is known only in the importing one.
     made.set_default()
     return made

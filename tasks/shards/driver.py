@@ -25,13 +25,16 @@ from redis.exceptions import NoScriptError, RedisError
 
 from tasks.shards import vocabulary as v
 from tasks.shards.coordinator import step
-from tasks.shards.operations import Hold, read_outcome, read_synced
+from tasks.shards.liveness import ByHeartbeat, FirstSeen, merge
+from tasks.shards.operations import Hold, Operations, read_outcome, read_synced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from tasks.shards.answers import Synced
     from tasks.shards.connection import Connections
-    from tasks.shards.operations import Call, Operations
+    from tasks.shards.liveness import Liveness
+    from tasks.shards.operations import Call
     from tasks.shards.vocabulary import Slot
 
 logger = logging.getLogger(__name__)
@@ -47,10 +50,29 @@ ERRORS = (RedisError, OSError, asyncio.TimeoutError)
 class Driver:
     """One member of a bot's cluster, in a thread of its own. `start`, then `drain` or `stop`."""
 
-    def __init__(self, url: str, operations: Operations, numbers: v.Numbers, connections: Connections) -> None:
-        """`operations.member` is `pod#boot`. Nothing happens before `start`."""
+    def __init__(
+        self,
+        url: str,
+        operations: Operations,
+        numbers: v.Numbers,
+        connections: Connections,
+        *,
+        votes: Callable[[Callable[[v.Told], None]], Coroutine[Any, Any, None]] | None = None,
+        witness: Callable[[], Liveness] = ByHeartbeat,
+    ) -> None:
+        """Nothing happens before `start`.
+
+        Args:
+            url: of Redis.
+            operations: for this member, `pod#boot`.
+            numbers: the coordinator's settings.
+            connections: whoever holds them.
+            votes: asks Discord in each round and tells what it said; runs in the driver's loop.
+            witness: makes who else says that a pod is over, in the driver's loop.
+        """
         self.state = v.State(operations.member, numbers)
         self._url, self._ops, self._connections = url, operations, connections
+        self._votes, self._make_witness, self._first_seen = votes, witness, FirstSeen()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._running: set[asyncio.Task[Any]] = set()
@@ -68,9 +90,13 @@ class Driver:
         """Discord answered."""
         self._from_outside(lambda: self.feed(told))
 
+    def begin_to_drain(self) -> None:
+        """Begin to hand every shard over; waits for nothing."""
+        self._from_outside(lambda: self.feed(v.DrainAsked()))
+
     def drain(self, timeout_s: float) -> bool:
         """Hand every shard over and leave. Returns whether that was done in time; `stop` ends the rest."""
-        self._from_outside(lambda: self.feed(v.DrainAsked()))
+        self.begin_to_drain()
         give_up_s = time.monotonic() + timeout_s
         while self._thread.is_alive() and not self.state.left and time.monotonic() < give_up_s:
             time.sleep(0.02)
@@ -98,8 +124,11 @@ class Driver:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._client = self._connect(ANSWER_S)
+        self._witness = self._make_witness()
         self._connections.begin(self)
         self._spawn(self._listen())
+        if self._votes is not None:
+            self._spawn(self._votes(self.feed))
         try:
             while not self._over.is_set():
                 self.feed(v.Ticked(time.monotonic()))
@@ -111,6 +140,7 @@ class Driver:
             for task in self._running:
                 task.cancel()
             await self._connections.end()
+            await self._witness.close()
             await self._client.aclose()
 
     def _connect(self, timeout_s: float | None) -> redis.asyncio.Redis:
@@ -170,8 +200,8 @@ class Driver:
                         state.known, holds, limit=state.numbers.limit, draining=state.draining,
                         leased=state.sync_leased, seen=state.head.rev,
                     )  # fmt: skip
-                    raw = await self.ask(call)
-                    self.feed(v.SyncAnswered(time.monotonic(), read_synced(raw)))
+                    synced = read_synced(await self.ask(call))
+                    self.feed(v.SyncAnswered(time.monotonic(), await self._witnessed(synced)))
                 case v.SendClaim(version, most, shards):
                     fences = tuple(await self.ask(ops.claim(version, most, shards)))
                     self.feed(v.Claimed(time.monotonic(), version, shards, fences))
@@ -192,6 +222,17 @@ class Driver:
             self._lost(error)
             if isinstance(command, v.SendSync | v.SendClaim | v.SendRelease):
                 self.feed(v.Unanswered(command))
+
+    async def _witnessed(self, synced: Synced) -> Synced:
+        """Add what the witness says of the members. Who is over for certain leaves, whoever says so for it."""
+        reading = await self._witness.read()
+        view = synced.view or self.state.view
+        seen = self._first_seen.note([member.name for member in view.members], time.monotonic())
+        merged = merge(view, reading, seen)
+        for name in merged.over:
+            logger.info("shards: %s is over, as the witness says", name)
+            await self.ask(Operations(self._ops.keys, self._ops.numbers, name).leave())
+        return synced if reading is None else synced._replace(view=merged.view)
 
     async def _vote(self, told: v.Told, rounds: int) -> None:
         ops = self._ops

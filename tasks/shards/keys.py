@@ -15,6 +15,7 @@ node:hb:<member>     TTL        "limit draining load", the heartbeat's value
 vote:<n>             120 s      hash: member -> "total rounds at_ms"
 peak:<window>        3 TTL      the most members seen in a window of one TTL
 identify             2 days     hash: the day's budget, and when each bucket is free
+sim:<v>:<shard>      1 h        a session of a simulated connection
 waits:<bucket>       10 s       zset: shards that wait for the gate, in their order; a hash beside it says since when
 ===================  =========  ==========================================================================
 """
@@ -53,3 +54,7 @@ class Keys:
     def changed(self) -> str:
         """Channel on which changes are published."""
         return self.namespace() + "changed"
+
+    def simulated(self, version: int, shard: int) -> str:
+        """String: a simulated connection has identified."""
+        return f"{self.namespace()}sim:{version}:{shard}"

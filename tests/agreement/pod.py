@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, cast
 import redis.asyncio
 
 from tasks.shards import vocabulary as v
-from tasks.shards.connection import Simulated
 from tasks.shards.driver import Driver
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Numbers, Operations
+from tasks.shards.simulated import Simulated
 
 if TYPE_CHECKING:
     from tasks.shards.vocabulary import Slot

@@ -1,0 +1,118 @@
+"""The step of a worker that holds shards: starts the driver with the worker, and hands everything over at its end.
+
+It belongs to the worker, not to its consumer: connections outlive a lost broker. A worker that is asked to end begins
+to hand over at once, while its tasks finish; at its end it waits for what is left, for a while.
+"""
+# pyright: basic
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps, signals
+
+from app.shards.broadcast import vote_rounds
+from tasks.shards import vocabulary as v
+from tasks.shards.driver import Driver
+from tasks.shards.keys import Keys
+from tasks.shards.kubernetes import FromKubernetes
+from tasks.shards.liveness import ByHeartbeat
+from tasks.shards.operations import Numbers, Operations
+from tasks.shards.rest import Rest
+from tasks.shards.simulated import RedisSessions, Simulated
+from tasks.shards.voter import vote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery import Celery
+
+    from app.settings import Settings
+    from tasks.shards.liveness import Liveness
+
+logger = logging.getLogger(__name__)
+
+HAND_OVER_S = 20.0
+
+
+def make(settings: Settings, pod: str) -> Driver:
+    """The driver of this pod, not started."""
+    keys = Keys(settings.discord_bot_id)
+    ttl_s = settings.shard_ttl_s
+    operations = Operations(keys, Numbers(ttl_ms=round(ttl_s * 1000)), f"{pod}#{os.urandom(4).hex()}")
+    numbers = v.Numbers(ttl_s=ttl_s, limit=settings.shard_load_limit)
+    connections = Simulated(RedisSessions(settings.redis_url, keys))
+    return Driver(
+        settings.redis_url,
+        operations,
+        numbers,
+        connections,
+        votes=partial(_votes, settings),
+        witness=_witness(settings),
+    )
+
+
+async def _votes(settings: Settings, tell: Callable[[v.Told], None]) -> None:
+    token = settings.discord_token
+    if token is not None:
+        async with Rest(settings.discord_api_url, token.get_secret_value()) as rest:
+            await vote(vote_rounds(), rest, tell)
+
+
+def _witness(settings: Settings) -> Callable[[], Liveness]:
+    if settings.shard_liveness == "redis":
+        return ByHeartbeat
+    witness = FromKubernetes(settings.shard_pods)  # refuses here, at the start, where this is no pod
+    return lambda: witness
+
+
+class Shards(bootsteps.StartStopStep):
+    """See the module."""
+
+    label = "Shards"
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        """Nothing runs before `start`: a pool's children are made first."""
+        self._app = worker.app
+        self.driver: Driver | None = None
+        super().__init__(worker, **options)
+
+    def start(self, _worker: Any) -> None:
+        """Begin to agree with the others."""
+        settings: Settings = self._app.headroom_settings
+        if settings.shard_connections == "none":
+            logger.warning("headroom: this version has no connections to Discord: SHARD_CONNECTIONS=simulated tries it")
+            return
+        self.driver = make(settings, self._app.throttle.settings.pod)
+        self.driver.start()
+        signals.worker_shutting_down.connect(self._begin_to_end, weak=False)
+        logger.info("headroom: shards of bot %s, connections %s", settings.discord_bot_id, settings.shard_connections)
+
+    def _begin_to_end(self, **_: Any) -> None:
+        if self.driver is not None:
+            self.driver.begin_to_drain()
+
+    def stop(self, parent: Any) -> None:
+        """Hand over what is left, for a while; then end."""
+        del parent
+        driver, self.driver = self.driver, None
+        if driver is not None:
+            if not driver.drain(HAND_OVER_S):
+                logger.warning(
+                    "headroom: shards were not handed over in %g s; others take them by their leases", HAND_OVER_S
+                )
+            driver.stop()
+
+    def terminate(self, parent: Any) -> None:
+        """As `stop`."""
+        self.stop(parent)
+
+
+def install(app: Celery, settings: Settings) -> None:
+    """Add the step to an app's workers."""
+    app.headroom_settings = settings  # pyright: ignore[reportAttributeAccessIssue]
+    app.steps["worker"].add(Shards)  # pyright: ignore[reportOptionalSubscript]
