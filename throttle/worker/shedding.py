@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from celery.concurrency.prefork import TaskPool as PreforkPool
 
+from throttle.worker import vocabulary as v
 from throttle.worker.beginning import put_back
+from throttle.worker.ends import DRAINED
 from throttle.worker.ports import Running
 from throttle.worker.stopping import ways
-from throttle.worker.vocabulary import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ class Shedding:
     def begins(self, task_args: Any) -> bool:
         """The same, for what a pool without children is given to run (the task's name, its id, its request)."""
         headers = task_args[2] if len(task_args) > 2 and isinstance(task_args[2], dict) else {}  # noqa: PLR2004 - see above
-        found = (headers.get("properties") or {}).get(MARK) or {}
+        found = (headers.get("properties") or {}).get(v.MARK) or {}
         number = found.get("take", found.get("permit"))
         return number is None or self.may_begin(int(number))
 
@@ -113,6 +114,8 @@ class Shedding:
 
     def _give_back(self, number: int, request: Any) -> None:
         logger.info("task %s[%s] has not begun and goes back: the pod drains", request.name, request.id)
+        # A pool without children has accepted it by now: to the head of its queue all the same.
+        self.driver.feed(v.Failed(number, DRAINED, ""))
         self.give_back(request)
         self.after_end(number)
 

@@ -12,7 +12,7 @@ from benchmarks.chaos.checker import Run
 from benchmarks.fleet import Run as Told
 from benchmarks.flood import disorder
 from benchmarks.recovery import cut_off, full_from
-from tests.benchmarks.test_runs import rows
+from tests.measure.test_runs import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
