@@ -26,7 +26,7 @@ from redis.exceptions import NoScriptError, RedisError
 from tasks.shards import vocabulary as v
 from tasks.shards.coordinator import step
 from tasks.shards.liveness import ByHeartbeat, FirstSeen, merge
-from tasks.shards.operations import Hold, Operations, read_outcome, read_synced
+from tasks.shards.operations import Hold, read_outcome, read_synced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tasks.shards.answers import Synced
     from tasks.shards.connection import Connections
     from tasks.shards.liveness import Liveness
-    from tasks.shards.operations import Call
+    from tasks.shards.operations import Call, Operations
     from tasks.shards.vocabulary import Slot
 
 logger = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class Driver:
         merged = merge(view, reading, seen)
         for name in merged.over:
             logger.info("shards: %s is over, as the witness says", name)
-            await self.ask(Operations(self._ops.keys, self._ops.numbers, name).leave())
+            await self.ask(self._ops.leave(name))
         return synced if reading is None else synced._replace(view=merged.view)
 
     async def _vote(self, told: v.Told, rounds: int) -> None:

@@ -59,6 +59,8 @@ class Call(NamedTuple):
 
     name: str
     arguments: tuple[Argument, ...]
+    member: str = ""
+    """In whose name it is sent; empty: the member's that sends it."""
 
 
 @cache
@@ -83,7 +85,7 @@ class Operations:
     def command(self, call: Call) -> tuple[Argument, ...]:
         """A call as a command for a client. Answered NOSCRIPT, load `script(call.name)` and send it again."""
         n = self.numbers
-        head = (self.member, n.ttl_ms, n.scan_ms, n.reserve, self.server)
+        head = (call.member or self.member, n.ttl_ms, n.scan_ms, n.reserve, self.server)
         return ("EVALSHA", self.script(call.name).sha, 1, self.keys.namespace(), *head, *call.arguments)
 
     # -- the operations
@@ -109,9 +111,9 @@ class Operations:
         """Give one shard up. Answer: 1, or 0 when it was not the member's."""
         return Call("release", (version, shard, fence))
 
-    def leave(self) -> Call:
-        """End the membership."""
-        return Call("leave", (self.numbers.rounds,))
+    def leave(self, member: str = "") -> Call:
+        """End the membership: one's own, or that of a `member` that is over for certain. Answer: 1, or 0 for none."""
+        return Call("leave", (self.numbers.rounds,), member)
 
     def vote(self, total: int, told: int) -> Call:
         """File what Discord recommends, told so in `told` rounds. Answer: `read_outcome`."""

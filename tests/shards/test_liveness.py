@@ -242,8 +242,8 @@ def test_what_a_pod_held_that_is_over_is_free_at_once(server: Client) -> None:
     assert seen is not None
     over = merge(seen, reading(11.0, PodSeen("a", ready=False, over=True)), SEEN).over
     for name in over:
-        assert b.ask(operations.Operations(Keys("1"), numbers, name).leave()) == 1
-        assert b.ask(operations.Operations(Keys("1"), numbers, name).leave()) == 0  # another pod was faster
+        assert b.ask(b.operations.leave(name)) == 1
+        assert b.ask(b.operations.leave(name)) == 0  # another pod was faster
     assert all(b.ask(b.operations.claim(pending.version, 9, [0, 1])))
 
 
