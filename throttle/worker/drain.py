@@ -89,7 +89,7 @@ class Drain:
         self._deadline_s = float("inf")
         self._cold_s = float("inf")
         self._sent = self._stopped = self._dry = self._left_over = self._ends = self._acting = self._gave_up = False
-        self._heard: list[int] = []
+        self._heard: set[int] = set()
         self._call: Callable[[Callable[[], None]], object] = _here
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._writing, False)
@@ -194,7 +194,7 @@ class Drain:
 
     def _hear(self, number: int) -> None:
         again = number in self._heard
-        self._heard.append(number)
+        self._heard.add(number)
         is_cold = number == signal.SIGQUIT or (number == signal.SIGINT and again)
         if is_cold or (number == signal.SIGTERM and self._term_is_cold):
             self._ends = True
