@@ -263,6 +263,23 @@ def test_each_missed_run_is_made_up_with_the_time_that_it_is_for(beats: Any) -> 
     assert beat.record("e").runs == 3
 
 
+def test_who_has_led_before_does_not_bring_back_its_old_records(beats: Any, valkey: Client) -> None:
+    former, leader = (beats(e={"task": "t", "schedule": 3600}) for _ in range(2))
+    valkey.delete(Keys().schedule_lease())
+    leader.scheduler._ask_at_s = former.scheduler._ask_at_s = 0.0
+    leader.scheduler.tick()
+    leader.make_due("e", 5)
+    former.scheduler.tick()
+    assert (former.scheduler.standing, leader.record("e").runs) == ("standby", 1)
+    valkey.flushall()
+    former.scheduler._ask_at_s = leader.scheduler._ask_at_s = 0.0
+    former.scheduler.tick()
+    leader.scheduler.tick()
+    assert leader.scheduler.standing == "leader"
+    assert leader.record("e").runs == 1
+    assert leader.messages() == []
+
+
 def test_what_is_left_out_is_told(beats: Any, caplog: pytest.LogCaptureFixture) -> None:
     beat = beats(e={"task": "t", "schedule": 3600})
     beat.make_due("e", 1800)

@@ -184,6 +184,8 @@ class Scheduler(beat.Scheduler):
         self._term, self._stood_by = "", True
         if led.standing == "yields":
             self._yields_until_s = self._yields_until_s or asked_s + lease_s
+        else:
+            self._records = {}  # who leads now knows better: what we remember of our own term names runs that were made
         self._ask_at_s = time.monotonic() + min(
             ASK_S, lease_s / 3, led.left_ms / 1000 + 0.005 if led.left_ms else ASK_S
         )
