@@ -98,7 +98,7 @@ def ask(control: Control, wish: dict[str, Any] | None = None) -> dict[str, Any]:
         connection.request("GET" if wish is None else "POST", "/drain", body, headers)
         answer = connection.getresponse()
         text = answer.read(1 << 20).decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, OverflowError, http.client.HTTPException) as error:
         message = f"nobody answers at {HOST}:{control.port}: {error or type(error).__name__}"
         raise WorkerNotReached(message) from None
     finally:
@@ -106,4 +106,11 @@ def ask(control: Control, wish: dict[str, Any] | None = None) -> dict[str, Any]:
     if answer.status != http.client.OK:
         message = f"{HOST}:{control.port} answered {answer.status}: {text.strip()[:200]}"
         raise WorkerNotReached(message)
-    return cast("dict[str, Any]", json.loads(text))
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or "state" not in found:
+        message = f"somebody else than this worker answers at {HOST}:{control.port}"
+        raise WorkerNotReached(message)
+    return cast("dict[str, Any]", found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +98,34 @@ def test_what_cannot_be_read_changes_nothing(fleet: Fleet) -> None:
     assert not file.exists()
 
 
+def test_one_who_speaks_slowly_keeps_nobody_out(fleet: Fleet) -> None:
+    start(fleet, "solo")
+    control = reach(fleet)
+    with socket.create_connection(("127.0.0.1", control.port), 5) as slow:
+        slow.settimeout(0.5)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 40:  # twenty seconds, were it let
+                slow.sendall(b"P")
+                sent += 1
+                with contextlib.suppress(TimeoutError):
+                    if not slow.recv(100):
+                        break
+        assert sent < 20
+    assert ask(control)["state"] == "working"
+
+
+def test_a_twin_that_is_refused_leaves_the_address_of_the_living_one(fleet: Fleet) -> None:
+    pod = start(fleet, "solo")
+    control = reach(fleet)
+    (twin,) = fleet.start("pod", pool="solo", ready=False, TMPDIR=str(fleet.workers.folder))
+    assert twin.wait(30) == 1
+    assert "already lives in fleet" in twin.read_log()
+    assert reach(fleet) == control
+    assert ask(reach(fleet), {})["asked_by"] == "command"
+    assert pod.running
+
+
 def test_the_command_waits_until_the_worker_is_dry(fleet: Fleet) -> None:
     pod = start(fleet, "prefork")
     task = fleet.send("draining", "asks", 1.0)
@@ -128,6 +158,23 @@ def test_the_command_names_what_is_left_over(fleet: Fleet) -> None:
 def test_a_wrong_argument_is_one_line(fleet: Fleet, arguments: list[str]) -> None:
     refused = command(fleet, AS_APP, *arguments)
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused
+
+
+def test_somebody_else_at_the_address_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        def serve() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(WorkerNotReached, match="somebody else than this worker answers"):
+            ask(Control(port, "token", 1))
+    with pytest.raises(WorkerNotReached, match="nobody answers"):
+        ask(Control(99999, "token", 1))
 
 
 def test_a_file_that_others_may_read_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ what is wished; what follows is the drain's (`drain`).
     POST /drain {"timeout": 30}   drain, with a deadline in 30 s (0: none; left out: THROTTLE_DRAIN_TIMEOUT)
     GET  /drain                   how it stands, as POST answers too
 
-A request that cannot be read changes nothing: 400 with one line. One connection at a time, each for two seconds.
+A request that cannot be read changes nothing: 400 with one line. One connection at a time, each for two seconds at
+most, however slowly it speaks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import logging
 import math
 import os
 import secrets
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from throttle import control
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 2.0
+PAUSE_S = 0.1
 LARGEST = 8192
 """Bytes of a request."""
 LONGEST_S = 86400
@@ -74,7 +77,7 @@ class Server:
     """Listens until the process ends."""
 
     def __init__(self, settings: ThrottleSettings, drain: Drains) -> None:
-        """Listen, and write the file. Raises `ConfigurationError` when the port that was asked for is not free."""
+        """Listen. Raises `ConfigurationError` when the port that was asked for is not free."""
         self._settings, self._drain = settings, drain
         self._token = secrets.token_urlsafe(24)
         self._listener = native.original("socket", "socket")()
@@ -90,8 +93,11 @@ class Server:
         os.register_at_fork(after_in_child=self._listener.close)
         self.port: int = self._listener.getsockname()[1]
         native.start(self._serve)
+
+    def publish(self) -> None:
+        """Write the file, once this process is the pod: one that is refused its name leaves that of the living one."""
         try:
-            control.publish(settings, control.Control(self.port, self._token, os.getpid()))
+            control.publish(self._settings, control.Control(self.port, self._token, os.getpid()))
         except OSError as error:
             logger.warning("headroom: no file tells where this worker is reached (%s): no command drains it", error)
 
@@ -99,8 +105,9 @@ class Server:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError:  # no descriptor is free, or the connection went away: the next one may be luckier
+                native.original("time", "sleep")(PAUSE_S)
+                continue
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(PATIENCE_S)
                 connection.sendall(self._answer(connection).encode())
@@ -129,7 +136,8 @@ class Server:
 
 def read_request(connection: Any) -> tuple[str, str, dict[str, str], bytes]:
     """Method, path, headers (names in small letters) and body of one request."""
-    head, body = _until(connection, b"", lambda read: b"\r\n\r\n" in read).split(b"\r\n\r\n", 1)
+    give_up_s = time.monotonic() + PATIENCE_S
+    head, body = _until(connection, b"", lambda read: b"\r\n\r\n" in read, give_up_s).split(b"\r\n\r\n", 1)
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1"):  # noqa: PLR2004 - method, path, version
@@ -140,12 +148,16 @@ def read_request(connection: Any) -> tuple[str, str, dict[str, str], bytes]:
     if not (length.isascii() and length.isdecimal() and int(length) <= LARGEST):
         message = f"Content-Length {length[:20]!r}: allowed is a whole number up to {LARGEST}"
         raise BadRequestError(message)
-    body = _until(connection, body, lambda read: len(read) >= int(length))
+    body = _until(connection, body, lambda read: len(read) >= int(length), give_up_s)
     return words[0], words[1], headers, body[: int(length)]
 
 
-def _until(connection: Any, read: bytes, is_whole: Callable[[bytes], bool]) -> bytes:
+def _until(connection: Any, read: bytes, is_whole: Callable[[bytes], bool], give_up_s: float) -> bytes:
     while not is_whole(read):
+        left_s = give_up_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        connection.settimeout(left_s)
         more = connection.recv(LARGEST)
         if not more or len(read) + len(more) > 2 * LARGEST:
             message = "the request ends too early, or is too large"

@@ -11,18 +11,19 @@ draining       DRAIN was sent: out of the count, no takes, beating for what it r
 stopping       the deadline is over: `DrainDeadline` was raised in what runs, once. A task that ends by it goes back to
                the head of its queue, uncounted
 dry            nothing is held, and the membership has ended, without waiting for a TTL
-left over      what runs did not end within `THROTTLE_DRAIN_GRACE` after the deadline
+left over      what runs did not end within `THROTTLE_DRAIN_GRACE` after the deadline. It is dry when it ends after all
 =============  =======================================================================================================
 
-It goes downwards only. A deadline, once set, is only ever brought forward. All times are of this machine's monotonic
-clock; the fleet's is not asked.
+It goes downwards only, but for the last. A deadline, once set, is only ever brought forward. All times are of this
+machine's monotonic clock; the fleet's is not asked.
 
 ==============================  ========================================================================================
 who                             and then
 ==============================  ========================================================================================
 command                         the worker stays up, dry or with what is left over, until it is signalled
 SIGTERM, SIGINT                 it ends: 0 when dry. What is left over is cut off: the children that run it are killed,
-                                LEAVE returns its messages, and the exit code is 3
+                                LEAVE returns its messages, and the exit code is 3. So it is where Redis is away to the
+                                last and does not hear of an end: that message comes again
 a second SIGTERM                the deadline is now
 SIGQUIT, a second SIGINT        Celery's cold shutdown: what runs is cut off. Where that cannot be done (a thread, C
                                 code) the process ends all the same `COLD_S` later, after LEAVE; exit code 1
@@ -86,6 +87,7 @@ class Drain:
         self._driver, self._settings = driver, settings
         self._term_is_cold, self._soft_s = term_is_cold, soft_s
         self._host: Drained | None = None
+        self._server: Server | None = None
         self._deadline_s = float("inf")
         self._cold_s = float("inf")
         self._sent = self._stopped = self._dry = self._left_over = self._ends = self._acting = self._gave_up = False
@@ -104,12 +106,17 @@ class Drain:
             loop: Any = get_hub().loop
             self._call = lambda act: loop.run_callback_threadsafe(spawn, act)
         native.start(self._watch)
-        Server(self._settings, self)
+        self._server = Server(self._settings, self)
         with contextlib.suppress(ValueError):  # not in the main thread: an embedded worker has no signals of its own
             before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
             if before != -1:  # the application's own: a drain begins when the loop notices, see `ends`
                 signal.set_wakeup_fd(before)
         os.register_at_fork(after_in_child=_hear_no_signals)
+
+    def publish(self) -> None:
+        """Tell commands where this worker is reached, once it has joined under its pod's name."""
+        if self._server is not None:
+            self._server.publish()
 
     def meet(self, host: Drained) -> None:
         """Work for this consumer from now on."""
@@ -184,7 +191,7 @@ class Drain:
     @property
     def _is_still(self) -> bool:
         """Whether nothing is left to be done or waited for."""
-        return (self._dry or self._left_over) and not self._ends
+        return self._dry and not self._ends
 
     @property
     def _cut_at_s(self) -> float:
@@ -269,8 +276,12 @@ class Drain:
             self._gave_up = True
 
     def over(self) -> int | None:
-        """The worker ends: what its exit code is to be; None is Celery's own."""
+        """The worker ends, and has left: what its exit code is to be; None is Celery's own."""
         control.withdraw(self._settings)
+        untold = sum(held.owed for held in self._driver.state.held.values())
+        if untold:
+            logger.error("headroom: Redis was not told of the ends of %d tasks: their messages come again", untold)
+            self.exit_code = self.exit_code or LEFT_OVER
         return self.exit_code
 
 

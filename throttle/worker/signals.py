@@ -81,6 +81,7 @@ def worker_init(sender: Any, **_: Any) -> None:
         )
         drain.listen()
         join(driver)
+        drain.publish()
     except HeadroomError as error:
         raise SystemExit(f"headroom: {error}") from None
     made.driver, made.drain = driver, drain
