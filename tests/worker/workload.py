@@ -265,3 +265,14 @@ def draining(self: Any, how: str, step_s: float = 0.1) -> None:
                     raise
                 if how == "finishes":
                     return
+
+
+@app.task(bind=True)
+def swallows(self: Any, seconds: float) -> None:
+    """Take some time, whatever it is told."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        try:
+            time.sleep(0.1)
+        except throttle.DrainDeadline:
+            continue

@@ -3,7 +3,8 @@
 
 A request begins at one instant, `begins`, in the thread that is about to run it (`beginning` in the main process for
 children, the pool's own thread or greenlet otherwise). `shed` decides about the same instant under the same lock: what
-has begun is let run, what has not is given back, newest first, so that the order of the queue stands.
+has begun is let run, what has not is given back, newest first, so that the order of the queue stands. What comes to its
+beginning after the drain was asked for and before `shed` is kept for it: alone it would go back before those after it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Shedding:
         self.given_back: set[int] = set()
         """Those that were given back before."""
         self.shed_done = False
+        self._late: dict[int, Any] = {}
+        """Requests that were not let begin, and wait for `shed`."""
         self._beginning = threading.Lock()
         super().__init__(*args, **options)
 
@@ -76,7 +79,10 @@ class Shedding:
                 self.begun.add(number)
                 return True
             self.given_back.add(number)
-        request = self.known().get(number)
+            request = self.known().get(number)
+            if request is not None and not self.shed_done:
+                self._late[number] = request
+                return False
         if request is not None:
             self._give_back(number, request)
         return False
@@ -104,15 +110,22 @@ class Shedding:
         """Give back what has not begun. In the loop's thread."""
         if self.shed_done:
             return
-        for number, request in sorted(self.known().items(), reverse=True):
+        self._shed_all()
+        with self._beginning:
+            self.shed_done = True
+        self._shed_all()  # what came to its beginning meanwhile
+
+    def _shed_all(self) -> None:
+        for number, request in sorted((self.known() | self._late).items(), reverse=True):
             with self._beginning:
-                if number in self.begun or number in self.given_back or number not in self.driver.state.held:
+                over = number in self.given_back and self._late.pop(number, None) is None
+                if over or number in self.begun or number not in self.driver.state.held:
                     continue
                 self.given_back.add(number)
             self._give_back(number, request)
-        self.shed_done = True
 
     def _give_back(self, number: int, request: Any) -> None:
+        self.driver.feed(v.Failed(number, DRAINED, ""))  # to the head, although its pool may have called it accepted
         logger.info("task %s[%s] has not begun and goes back: the pod drains", request.name, request.id)
         # A pool without children has accepted it by now: to the head of its queue all the same.
         self.driver.feed(v.Failed(number, DRAINED, ""))
