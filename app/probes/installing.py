@@ -186,4 +186,7 @@ def _ping(app: Any, watch: BeatWatch) -> None:
             watch.broker_away = False
         except (redis.RedisError, KombuError, HeadroomError, OSError):
             watch.broker_away = True
+        except Exception:
+            logger.exception("headroom: the look at the broker failed; trying on")
+            watch.broker_away = True
         time.sleep(PING_EVERY_S)

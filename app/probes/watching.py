@@ -107,6 +107,7 @@ class WorkerWatch:
         """Places of the pool, and those that are taken."""
         self.started = self.consuming = False
         self.connecting = 0
+        self._in_task_s = float("-inf")
 
     @property
     def driver(self) -> Driver | None:
@@ -136,6 +137,8 @@ class WorkerWatch:
         if driver is None:
             return Facts(member=False)
         state, ttl_s = driver.state, driver.settings.ttl_s
+        if self.loop.in_task:
+            self._in_task_s = now_s
         stand_in = driver.stand_in
         return Facts(
             started=self.started,
@@ -147,7 +150,7 @@ class WorkerWatch:
             ttl_s=ttl_s,
             stood_s=self.loop.stood_s(now_s),
             stands_in=self.loop.at,
-            in_task=self.loop.in_task,
+            in_task=now_s - self._in_task_s < ttl_s / 3,  # after it the process' own next beat is on its way
             stand_in=stand_in is not None and stand_in.pid is not None,
             untaken_s=backlog.untaken_s(now_s) if backlog is not None else 0.0,
         )

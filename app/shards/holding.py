@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
 
+from app.settings import without_password
 from app.shards.broadcast import vote_rounds
 from tasks.shards import vocabulary as v
 from tasks.shards.driver import Driver
@@ -24,6 +25,7 @@ from tasks.shards.operations import Numbers, Operations
 from tasks.shards.rest import Rest
 from tasks.shards.simulated import RedisSessions, Simulated
 from tasks.shards.voter import vote
+from throttle.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HAND_OVER_S = 20.0
+HAND_OVER_S = 12.0
+HURRY_S = 2.0
+"""At a cold shutdown, which may take three seconds."""
 
 
 def make(settings: Settings, pod: str) -> Driver:
@@ -90,6 +94,7 @@ class Shards(bootsteps.StartStopStep):
         self.driver = make(settings, self._app.throttle.settings.pod)
         self.driver.start()
         signals.worker_shutting_down.connect(self._begin_to_end, weak=False)
+        self._app.throttle.drain.listeners.append(self._begin_to_end)
         logger.info("headroom: shards of bot %s, connections %s", settings.discord_bot_id, settings.shard_connections)
 
     def _begin_to_end(self, **_: Any) -> None:
@@ -99,20 +104,29 @@ class Shards(bootsteps.StartStopStep):
     def stop(self, parent: Any) -> None:
         """Hand over what is left, for a while; then end."""
         del parent
+        self._end(HAND_OVER_S)
+
+    def _end(self, within_s: float) -> None:
         driver, self.driver = self.driver, None
         if driver is not None:
-            if not driver.drain(HAND_OVER_S):
+            if not driver.drain(within_s):
                 logger.warning(
-                    "headroom: shards were not handed over in %g s; others take them by their leases", HAND_OVER_S
+                    "headroom: shards were not handed over in %g s; others take them by their leases", within_s
                 )
             driver.stop()
 
     def terminate(self, parent: Any) -> None:
-        """As `stop`."""
-        self.stop(parent)
+        """As `stop`, in a hurry."""
+        del parent
+        self._end(HURRY_S)
 
 
 def install(app: Celery, settings: Settings) -> None:
-    """Add the step to an app's workers."""
+    """Add the step to an app's workers. Raises `ConfigurationError` for an address that shards cannot use."""
+    if settings.shard_connections != "none" and not settings.redis_url.startswith(("redis://", "rediss://")):
+        address = without_password(settings.redis_url)
+        raise ConfigurationError(
+            f"REDIS_URL={address!r}: with shards allowed is an address such as redis://host:6379/0"
+        )
     app.headroom_settings = settings  # pyright: ignore[reportAttributeAccessIssue]
     app.steps["worker"].add(Shards)  # pyright: ignore[reportOptionalSubscript]

@@ -77,7 +77,7 @@ class Driver:
         self._over: asyncio.Event | None = None
         self._running: set[asyncio.Task[Any]] = set()
         self._one_at_a_time: asyncio.Lock | None = None
-        self._reached = False
+        self._reached = self._to_drain = False
         self._thread = threading.Thread(target=self._run, name="headroom-shards", daemon=True)
 
     # -- from other threads
@@ -91,7 +91,8 @@ class Driver:
         self._from_outside(lambda: self.feed(told))
 
     def begin_to_drain(self) -> None:
-        """Begin to hand every shard over; waits for nothing."""
+        """Begin to hand every shard over; waits for nothing. Before the loop runs it is the first that it does."""
+        self._to_drain = True
         self._from_outside(lambda: self.feed(v.DrainAsked()))
 
     def drain(self, timeout_s: float) -> bool:
@@ -129,6 +130,8 @@ class Driver:
         self._spawn(self._listen())
         if self._votes is not None:
             self._spawn(self._votes(self.feed))
+        if self._to_drain:
+            self.feed(v.DrainAsked())
         try:
             while not self._over.is_set():
                 self.feed(v.Ticked(time.monotonic()))

@@ -80,6 +80,8 @@ class Drain:
     def __init__(self, driver: Driver, settings: ThrottleSettings, *, term_is_cold: bool, soft_s: float) -> None:
         """Nobody has asked. `term_is_cold`, `soft_s`: Celery's REMAP_SIGTERM and `worker_soft_shutdown_timeout`."""
         self.asked_by = ""
+        self.listeners: list[Callable[[], object]] = []
+        """Called once when the drain begins, in any thread: what else of this process is to be handed over."""
         self.exit_code: int | None = None
         """What the process is to end with, where that is not Celery's to say."""
         self.cuts = False
@@ -140,6 +142,8 @@ class Drain:
             running = len(self._host.running()) if self._host else 0
             until = f"for {timeout_s:g} s" if timeout_s else "for as long as they take"
             logger.warning("headroom: %s: takes nothing more; %d tasks run, and may %s", cause, running, until)
+            for listener in self.listeners:
+                listener()
         self._wake()
 
     def ends(self) -> None:
@@ -229,8 +233,8 @@ class Drain:
 
     def _advance(self, host: Drained) -> None:
         if not self._sent:
-            self._sent = True
             self._driver.drain()
+            self._sent = True
         host.shed()
         if not self._dry and host.shed_done and not self._driver.state.held:
             self._driver.leave()
