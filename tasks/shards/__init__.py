@@ -48,7 +48,7 @@ is newer in a member: after a loss of data the first SYNC writes a later epoch a
 remembers, and whoever remembers more raises it. Then, and when the server is another one than before (its run id), and
 when more than half of the members fall silent at one look, the guard is armed for a TTL and two scans: the living tell
 what they hold before anybody claims. What a member holds is held again, by the higher fence if two say so. Who had no
-lease any more waits until the guard is over.
+lease any more gets none until the guard is over.
 
 While Redis is away everything stays connected; nobody claims, identifies or flips. A lease that ran out gates what is
 done with events, not the socket.

@@ -201,7 +201,7 @@ class Driver:
                     holds = [Hold(*slot, own.fence, own.ready) for slot, own in state.sync_told.items()]
                     call = ops.sync(
                         state.known, holds, limit=state.numbers.limit, draining=state.draining,
-                        leased=state.sync_leased, seen=state.head.rev,
+                        seen=state.head.rev,
                     )  # fmt: skip
                     synced = read_synced(await self.ask(call))
                     self.feed(v.SyncAnswered(time.monotonic(), await self._witnessed(synced)))

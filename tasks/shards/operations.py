@@ -90,7 +90,7 @@ class Operations:
 
     # -- the operations
 
-    def sync(self, known: Known, holds: Iterable[Hold], *, limit: int, draining: bool, leased: bool, seen: int) -> Call:
+    def sync(self, known: Known, holds: Iterable[Hold], *, limit: int, draining: bool, seen: int) -> Call:
         """Beat, tell, look. Answer: `read_synced`."""
         told: list[Argument] = []
         for hold in holds:
@@ -99,7 +99,7 @@ class Operations:
             "sync",
             (
                 known.epoch, known.n, _words(known.active), _words(known.pending), known.fence, known.peak,
-                limit, int(draining), self.numbers.rounds, seen, int(leased), *told,
+                limit, int(draining), self.numbers.rounds, seen, *told,
             ),
         )  # fmt: skip
 

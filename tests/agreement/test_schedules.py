@@ -23,6 +23,9 @@ BATCHES = 12
 PATIENCE = 60
 """Schedules in which a wrong operation must be noticed."""
 
+FOUND = (85731,)
+"""85731: two members without a lease, both waiting for the end of the guard after a loss of data."""
+
 WRONG = {
     "takes what somebody holds": {"local free = not bind or": "local free = true or not bind or"},
     "gives a dead member's shards up early": {
@@ -38,6 +41,11 @@ WRONG = {
 def test_random_schedules(valkey: redis.Redis, batch: int) -> None:
     for number in range(batch, COUNT, BATCHES):
         schedule(valkey, FIRST + number)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_schedules_that_found_something(valkey: redis.Redis, seed: int) -> None:
+    schedule(valkey, seed)
 
 
 @pytest.mark.parametrize("fault", WRONG)

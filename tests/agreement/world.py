@@ -247,7 +247,7 @@ class World:
                 holds = [Hold(*slot, own.fence, own.ready) for slot, own in state.owns.items()]
                 call = operations.sync(
                     state.known, holds, limit=state.numbers.limit, draining=state.draining,
-                    leased=state.sync_leased, seen=state.head.rev,
+                        seen=state.head.rev,
                 )  # fmt: skip
                 self.send(pod, call, lambda raw: v.SyncAnswered(self.now_s, ops.read_synced(raw)), command)
             case v.SendClaim(version, most, shards):

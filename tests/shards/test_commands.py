@@ -41,9 +41,7 @@ class Fleet:
     def sync(self, name: str, *, draining: bool = False, limit: int = 1_000_000) -> Any:
         """A SYNC of `name`, which joins by its first one."""
         reached = self.members.setdefault(name, Reached(self.client, Operations(Keys(BOT), NUMBERS, f"{name}#boot")))
-        call = reached.operations.sync(
-            Known(), self.holds.get(name, []), limit=limit, draining=draining, leased=True, seen=-1
-        )
+        call = reached.operations.sync(Known(), self.holds.get(name, []), limit=limit, draining=draining, seen=-1)
         return read_synced(reached.ask(call))
 
     def settle(self) -> None:

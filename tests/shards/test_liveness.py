@@ -226,7 +226,7 @@ def test_what_a_pod_held_that_is_over_is_free_at_once(server: Client) -> None:
     a, b = (Reached(server, operations.Operations(Keys("1"), numbers, f"{name}#1")) for name in "ab")
 
     def sync(member: Reached) -> operations.Synced:
-        call = member.operations.sync(operations.Known(), (), limit=9, draining=False, leased=True, seen=-1)
+        call = member.operations.sync(operations.Known(), (), limit=9, draining=False, seen=-1)
         return operations.read_synced(member.ask(call))
 
     sync(a)

@@ -49,9 +49,9 @@ class Member:
             self.client.script_load(script(call.name).source)
             return cast("Any", self.client.execute_command(*self.ops.command(call)))
 
-    def sync(self, holds: Iterable[Hold] = (), known: Known | None = None, *, leased: bool = True) -> Synced:
+    def sync(self, holds: Iterable[Hold] = (), known: Known | None = None) -> Synced:
         known = known or Known()
-        return read_synced(self.do(self.ops.sync(known, holds, limit=9, draining=False, leased=leased, seen=-1)))
+        return read_synced(self.do(self.ops.sync(known, holds, limit=9, draining=False, seen=-1)))
 
     def opened(self) -> None:
         """Let the guard of the first SYNC pass."""
@@ -99,12 +99,13 @@ def test_nothing_may_be_claimed_while_the_guard_holds(a: Member) -> None:
     assert read_outcome(fresh.do(fresh.ops.target(4))) == "guard"
 
 
-def test_who_lost_its_lease_asserts_nothing_while_the_guard_holds(a: Member) -> None:
-    """Somebody with a higher fence may not have been heard yet."""
+def test_all_tell_what_they_hold_while_the_guard_lasts(a: Member, b: Member) -> None:
+    """Whoever comes first, the higher fence stands when it is over."""
     a.client.flushdb()
-    known, hold = Known(1, 1, None, Target(1, 2, 0), 2, 2), Hold(1, 0, 1, ready=True)
-    assert (1, 0) not in a.sync([hold], known, leased=False).view_binds()
-    assert (1, 0) in a.sync([hold], known).view_binds()
+    known = Known(1, 1, None, Target(1, 2, 0), 2, 2)
+    assert a.sync([Hold(1, 0, 1, ready=True)], known).view_binds()[1, 0].member == A
+    assert b.sync([Hold(1, 0, 2, ready=True)], known).view_binds()[1, 0].member == B
+    assert a.sync([Hold(1, 0, 1, ready=True)], known).lost == ((1, 0),)
 
 
 def test_the_higher_fence_wins(a: Member, b: Member) -> None:

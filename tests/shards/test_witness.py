@@ -49,7 +49,7 @@ def test_who_is_over_leaves_and_who_says_so_stays(valkey: Client) -> None:
     keys = Keys("1")
     a = Reached(valkey, Operations(keys, LONG, "a#1"))
     a.operations.server = str(valkey.info("server")["run_id"])  # for another one would arm the guard
-    a.ask(a.operations.sync(Known(), (), limit=9, draining=False, leased=True, seen=-1))
+    a.ask(a.operations.sync(Known(), (), limit=9, draining=False, seen=-1))
     valkey.hdel(keys.state(), "guard")
     a.ask(a.operations.budget(1000, 900, 1000, 1))
     assert a.ask(a.operations.target(2)) == 1

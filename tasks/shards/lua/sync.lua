@@ -11,11 +11,9 @@
 -- ARGV[13] draining       1: it takes no more
 -- ARGV[14] rounds         votes of one value that count
 -- ARGV[15] seen           the rev of its last view, -1: none
--- ARGV[16] leased         1: its lease stands
--- ARGV[17...] v, shard, fence, state   of each bind that it holds (state: initialising, ready)
+-- ARGV[16...] v, shard, fence, state   of each bind that it holds (state: initialising, ready)
 -- RETURNS {head, lost, view}   lost: v, shard of each bind that is not the member's; view: {} when rev is what it has seen
 local epoch, n, fence = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[10])
-local leased = ARGV[16] == '1'
 
 local function remember(key, text)
   local v, total, since = string.match(text, '^(%d+) (%d+) (%d+)$')
@@ -48,7 +46,7 @@ if guarded() then note_peak(tonumber(ARGV[11])) end
 -- We live.
 local dead_at = call('ZSCORE', NODES, m)
 local was_silent = dead_at and tonumber(dead_at) <= now_ms
-local told = string.format('%s %s %d', ARGV[12], ARGV[13], math.floor((#ARGV - 16) / 4))
+local told = string.format('%s %s %d', ARGV[12], ARGV[13], math.floor((#ARGV - 15) / 4))
 local news = not dead_at or (call('GET', heartbeat(m)) or ''):match('^%S+ %S+') ~= told:match('^%S+ %S+')
 call('ZADD', NODES, now_ms + ttl_ms, m)
 call('SET', heartbeat(m), told, 'PX', ttl_ms)
@@ -56,16 +54,17 @@ if not dead_at then supersede() end
 note_peak(call('ZCOUNT', NODES, '(' .. now_ms, '+inf'))
 if news then changed('member') end
 
--- What we hold is ours, unless somebody has a higher fence. What nobody knows of is held again.
+-- What we hold is ours, unless somebody has a higher fence. What nobody knows of is held again; who has no lease gets
+-- none before the guard is over, and whoever has a higher fence has told by then.
 local lost, moved = {}, false
-for i = 17, #ARGV, 4 do
+for i = 16, #ARGV, 4 do
   local v, shard, mine, state = tonumber(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
   local bind = read_bind(v, shard)
   local ours = bind and bind.holder == m and bind.fence == mine and bind.state ~= 'handoff'
   local others = bind and not ours and bind.fence >= mine
   local known = call('ZSCORE', VERSIONS, v)
   if ours and bind.state == state then -- as it was
-  elseif ours or (known and not others and (leased or not guarded())) then
+  elseif ours or (known and not others) then
     write_bind(v, shard, state, m, mine)
     moved = true
   elseif others or not known then
