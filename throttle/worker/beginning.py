@@ -3,9 +3,8 @@
 
 Celery hands a request to its pool here, on whatever way it came: from a queue, from its timer, past a rate limit, or
 after it has waited for a place. By then the pod may drain: what has not begun goes back. And two things can have gone
-wrong. The fleet may have given the message to others,
-because this process was frozen or cut off for a TTL. And the message may ask for what the pool cannot do (a time limit
-that is no number), for which Celery would end the worker.
+wrong. The fleet may have given the message to others, because this process was frozen or cut off for a TTL. And the
+message may ask for what the pool cannot do (a time limit that is no number), for which Celery would end the worker.
 """
 
 from __future__ import annotations

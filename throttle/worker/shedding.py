@@ -127,8 +127,6 @@ class Shedding:
     def _give_back(self, number: int, request: Any) -> None:
         self.driver.feed(v.Failed(number, DRAINED, ""))  # to the head, although its pool may have called it accepted
         logger.info("task %s[%s] has not begun and goes back: the pod drains", request.name, request.id)
-        # A pool without children has accepted it by now: to the head of its queue all the same.
-        self.driver.feed(v.Failed(number, DRAINED, ""))
         self.give_back(request)
         self.after_end(number)
 
