@@ -42,8 +42,7 @@ to crash half way, and nothing is written anywhere.
 `backlog`      whether messages wait that this pod might take; the fleet's numbers where this pod is the doorkeeper
 `metrics`      Prometheus' metrics from the table in `throttle.events`
 `answers`      which path is answered with what
-`server`       HTTP
-`native`       the thread for it
+`server`       HTTP, in a thread of the operating system (`throttle.worker.native`)
 `installing`   ties it to the application: signals and a bootstep
 =============  =====================================================================================================
 """

@@ -16,9 +16,9 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol, cast
 
-from app.probes import native
 from app.settings import port_refusal
 from throttle.errors import ConfigurationError
+from throttle.worker import native
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def serve(listening: socket.socket, answers: Answers) -> None:
         server.serve_forever(LOOK_EVERY_S)
 
     os.register_at_fork(after_in_child=lambda: _close(descriptor))
-    native.start_thread(run)
+    native.start(run)
 
 
 def _close(descriptor: int) -> None:

@@ -9,8 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from app.probes.native import thread_number
 from app.probes.verdicts import Facts
+from throttle.worker import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ class WorkerWatch:
 
     def __init__(self, find_driver: Callable[[], Driver | None]) -> None:
         """In the worker's main thread, before it has joined anything; there is a driver once it has."""
-        self.loop = Loop(thread_number())
+        self.loop = Loop(native.thread_number())
         self._find_driver = find_driver
         self.backlog: Backlog | None = None
         self.places: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -184,7 +184,7 @@ class BeatWatch:
 
     def __init__(self) -> None:
         """In beat's main thread, before its first look."""
-        self.loop = Loop(thread_number())
+        self.loop = Loop(native.thread_number())
         self.started = self.broker_away = False
 
     def turn(self, pause_s: float) -> None:

@@ -31,3 +31,8 @@ def patched() -> bool:
 def start(run: Callable[[], None]) -> None:
     """Run it in a thread of the operating system, which ends with the process."""
     original("_thread", "start_new_thread")(run, ())
+
+
+def thread_number() -> int:
+    """The calling thread, as `sys._current_frames` counts them."""
+    return int(original("_thread", "get_ident")())
