@@ -37,6 +37,13 @@ def add_systems(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_fleet(parser: argparse.ArgumentParser, *, rate: float) -> None:
+    """The options of a fleet under a trickle of tasks; `rate` is what is published a second unless it is said."""
+    parser.add_argument("--pods", type=whole, default=5, help="workers (5)")
+    parser.add_argument("--rate", type=positive, default=rate, help=f"tasks published a second ({rate:g})")
+    parser.add_argument("--pool", choices=POOLS, default="prefork")
+
+
 def gates(options: argparse.Namespace) -> list[str]:
     """The gates of the chosen systems, in their order."""
     return [gate for system, gate in SYSTEMS.items() if system in (options.system or SYSTEMS)]

@@ -19,7 +19,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from app.local.judge import Published
-from benchmarks.arguments import POOLS, add_systems, gates, positive, whole
+from benchmarks.arguments import add_fleet, add_systems, gates, whole
 from benchmarks.fleet import Fleet, Variant
 from benchmarks.workload import NORMAL
 
@@ -49,9 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own options."""
     add_systems(parser)
     parser.add_argument("--kills", type=whole, default=40, help="SIGKILLs for each system (40)")
-    parser.add_argument("--pods", type=whole, default=5, help="workers (5)")
-    parser.add_argument("--rate", type=positive, default=120.0, help="tasks published a second (120)")
-    parser.add_argument("--pool", choices=POOLS, default="prefork")
+    add_fleet(parser, rate=120.0)
 
 
 def run(options: argparse.Namespace, report: Report) -> int:

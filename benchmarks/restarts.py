@@ -18,7 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from app.local.judge import Published
-from benchmarks.arguments import POOLS, add_systems, gates, positive, whole
+from benchmarks.arguments import add_fleet, add_systems, gates, whole
 from benchmarks.fleet import Fleet, Variant
 from benchmarks.loss import ALONE, JOURNAL, TTL_S, VISIBILITY_TIMEOUT_S, settle
 from benchmarks.workload import NORMAL
@@ -43,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own options."""
     add_systems(parser)
     parser.add_argument("--count", type=whole, default=20, help="restarts of each kind, for each system (20)")
-    parser.add_argument("--pods", type=whole, default=5, help="workers (5)")
-    parser.add_argument("--rate", type=positive, default=15.0, help="tasks published a second (15)")
-    parser.add_argument("--pool", choices=POOLS, default="prefork")
+    add_fleet(parser, rate=15.0)
 
 
 def run(options: argparse.Namespace, report: Report) -> int:

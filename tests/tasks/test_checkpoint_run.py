@@ -19,8 +19,6 @@ from tests.tasks.stores import InEtcd, InRedis, new_id
 if TYPE_CHECKING:
     from app.local.servers import Kind, Server
     from tasks.checkpoints import CheckpointStore, Status
-    from tests.support.etcd import Etcd
-    from tests.support.servers import StartServer
 
 LIMITS = Limits(every_s=0.0, max_bytes=2000, patience_s=0.0)
 
@@ -269,16 +267,6 @@ def test_without_a_store_everything_works_and_nothing_is_kept() -> None:
         assert checkpoint.load() is None
         assert not checkpoint.save(progress=0.5, step=1)
         checkpoint.finish()
-
-
-@pytest.fixture(params=["valkey", "etcd"])
-def own_place(request: pytest.FixtureRequest) -> InRedis | InEtcd:
-    """A server of the test's own, to be killed."""
-    if request.param == "etcd":
-        etcd: Etcd = request.getfixturevalue("own_etcd")
-        return InEtcd(etcd)
-    start_server: StartServer = request.getfixturevalue("start_server")
-    return InRedis(start_server("valkey", {"appendonly": "yes", "appendfsync": "always"}))
 
 
 def test_a_store_that_goes_away_costs_one_line_and_no_work(

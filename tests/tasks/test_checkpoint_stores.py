@@ -250,16 +250,6 @@ def test_in_etcd_a_value_without_sense_is_replaced(etcd: Etcd) -> None:
         assert found.context == b"good"
 
 
-@pytest.fixture(params=["valkey", "etcd"])
-def own_place(request: pytest.FixtureRequest) -> InRedis | InEtcd:
-    """A server of the test's own, to be killed and frozen."""
-    if request.param == "etcd":
-        etcd: Etcd = request.getfixturevalue("own_etcd")
-        return InEtcd(etcd)
-    start_server: StartServer = request.getfixturevalue("start_server")
-    return InRedis(start_server("valkey", {"appendonly": "yes", "appendfsync": "always"}))
-
-
 def bounded(call: Callable[[], object]) -> str:
     """What a call says that must fail within a few times the limit for an answer: one line."""
     start = time.monotonic()
