@@ -12,11 +12,10 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from celery import bootsteps, signals
+from celery import bootsteps
 
 from app.settings import without_password
 from app.shards.broadcast import vote_rounds
-from tasks.shards import vocabulary as v
 from tasks.shards.driver import Driver
 from tasks.shards.keys import Keys
 from tasks.shards.kubernetes import FromKubernetes
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from app.settings import Settings
     from tasks.shards.liveness import Liveness
+    from tasks.shards.vocabulary import Told
 
 logger = logging.getLogger(__name__)
 
@@ -45,21 +45,20 @@ HURRY_S = 2.0
 def make(settings: Settings, pod: str) -> Driver:
     """The driver of this pod, not started."""
     keys = Keys(settings.discord_bot_id)
-    ttl_s = settings.shard_ttl_s
-    operations = Operations(keys, Numbers(ttl_ms=round(ttl_s * 1000)), f"{pod}#{os.urandom(4).hex()}")
-    numbers = v.Numbers(ttl_s=ttl_s, limit=settings.shard_load_limit)
+    numbers = Numbers(ttl_ms=round(settings.shard_ttl_s * 1000))
+    operations = Operations(keys, numbers, f"{pod}#{os.urandom(4).hex()}")
     connections = Simulated(RedisSessions(settings.redis_url, keys))
     return Driver(
         settings.redis_url,
         operations,
-        numbers,
         connections,
+        limit=settings.shard_load_limit,
         votes=partial(_votes, settings),
         witness=_witness(settings),
     )
 
 
-async def _votes(settings: Settings, tell: Callable[[v.Told], None]) -> None:
+async def _votes(settings: Settings, tell: Callable[[Told], None]) -> None:
     token = settings.discord_token
     if token is not None:
         async with Rest(settings.discord_api_url, token.get_secret_value()) as rest:
@@ -93,11 +92,10 @@ class Shards(bootsteps.StartStopStep):
             return
         self.driver = make(settings, self._app.throttle.settings.pod)
         self.driver.start()
-        signals.worker_shutting_down.connect(self._begin_to_end, weak=False)
         self._app.throttle.drain.listeners.append(self._begin_to_end)
         logger.info("headroom: shards of bot %s, connections %s", settings.discord_bot_id, settings.shard_connections)
 
-    def _begin_to_end(self, **_: Any) -> None:
+    def _begin_to_end(self) -> None:
         if self.driver is not None:
             self.driver.begin_to_drain()
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tasks.shards.placement import cap
+from tasks.shards.placement import UNLIMITED, cap
 from throttle.commands.printing import columns, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tasks.shards.answers import Looked, Target
-
-UNLIMITED = 1_000_000
-"""A pod's limit that is none."""
 
 
 def figures(bot: str, looked: Looked) -> dict[str, Any]:

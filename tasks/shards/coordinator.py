@@ -19,13 +19,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.shards import vocabulary as v
-from tasks.shards.operations import Known
+from tasks.shards.operations import Hold, Known
 from tasks.shards.placement import Pod, place, surplus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tasks.shards.answers import Target
+    from tasks.shards.operations import Call, Operations
     from tasks.shards.vocabulary import Own, Slot, State
 
     Outcome = tuple[State, Sequence[v.Command]]
@@ -49,7 +50,8 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 - one 
         case v.Claimed():
             return _claimed(state, event)
         case v.Released(slot):
-            return state._replace(releasing=_without(state.releasing, slot), sync_fresh=False), ()
+            owed = state.owed - {slot}
+            return state._replace(releasing=_without(state.releasing, slot), owed=owed, sync_fresh=False), ()
         case v.Unanswered(command):
             return _unanswered(state, command), ()
         case v.Opened(slot, fence):
@@ -82,6 +84,12 @@ def _sync(state: State, now_s: float, after_s: float) -> Outcome:
     return sent, (v.SendSync(),)
 
 
+def sync_call(state: State, operations: Operations) -> Call:
+    """The SYNC that `SendSync` asks for."""
+    holds = [Hold(*slot, own.fence, own.ready) for slot, own in state.sync_told.items()]
+    return operations.sync(state.known, holds, limit=state.numbers.limit, draining=state.draining, seen=state.head.rev)
+
+
 def _synced(state: State, event: v.SyncAnswered) -> Outcome:
     sent_s, head = state.sync_sent_s, event.synced.head
     if sent_s is None:
@@ -106,8 +114,8 @@ def _unanswered(state: State, command: v.SendSync | v.SendClaim | v.SendRelease)
             return state._replace(sync_sent_s=None)
         case v.SendClaim():
             return state._replace(claiming=False)
-        case v.SendRelease():
-            return state  # it is sent again after the next SYNC
+        case v.SendRelease(slot):
+            return state._replace(owed=state.owed | {slot})  # it is sent again after the next SYNC
 
 
 def _claimed(state: State, event: v.Claimed) -> Outcome:
@@ -157,7 +165,10 @@ def _told(state: State, event: v.Told) -> Outcome:
 
 def decide(state: State, now_s: float) -> Outcome:
     """What follows from the view as it is."""
-    commands: list[v.Command] = [v.SendRelease(slot, fence) for slot, fence in state.releasing.items()]
+    commands: list[v.Command] = [
+        v.SendRelease(slot, fence) for slot, fence in state.releasing.items() if slot in state.owed
+    ]
+    state = state._replace(owed=frozenset())
     if not state.leased(now_s) or state.head.guard_ms:
         return state, commands
     for part in (_adopt, _close_old, _drain, _rebalance, _claim, _conclude):

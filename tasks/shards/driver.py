@@ -24,9 +24,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from tasks.shards import vocabulary as v
-from tasks.shards.coordinator import step
+from tasks.shards.coordinator import step, sync_call
 from tasks.shards.liveness import ByHeartbeat, FirstSeen, merge
-from tasks.shards.operations import Hold, read_outcome, read_synced
+from tasks.shards.operations import read_outcome, read_synced
+from tasks.shards.placement import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -54,9 +55,9 @@ class Driver:
         self,
         url: str,
         operations: Operations,
-        numbers: v.Numbers,
         connections: Connections,
         *,
+        limit: int = UNLIMITED,
         votes: Callable[[Callable[[v.Told], None]], Coroutine[Any, Any, None]] | None = None,
         witness: Callable[[], Liveness] = ByHeartbeat,
     ) -> None:
@@ -65,11 +66,13 @@ class Driver:
         Args:
             url: of Redis.
             operations: for this member, `pod#boot`.
-            numbers: the coordinator's settings.
             connections: whoever holds them.
+            limit: shards that this pod holds at most.
             votes: asks Discord in each round and tells what it said; runs in the driver's loop.
             witness: makes who else says that a pod is over, in the driver's loop.
         """
+        shared = operations.numbers  # the lease is as long as what Redis counts
+        numbers = v.Numbers(ttl_s=shared.ttl_ms / 1000, spacing_s=shared.spacing_ms / 1000, limit=limit)
         self.state = v.State(operations.member, numbers)
         self._url, self._ops, self._connections = url, operations, connections
         self._votes, self._make_witness, self._first_seen = votes, witness, FirstSeen()
@@ -198,12 +201,7 @@ class Driver:
         try:
             match command:
                 case v.SendSync():
-                    holds = [Hold(*slot, own.fence, own.ready) for slot, own in state.sync_told.items()]
-                    call = ops.sync(
-                        state.known, holds, limit=state.numbers.limit, draining=state.draining,
-                        seen=state.head.rev,
-                    )  # fmt: skip
-                    synced = read_synced(await self.ask(call))
+                    synced = read_synced(await self.ask(sync_call(state, ops)))
                     self.feed(v.SyncAnswered(time.monotonic(), await self._witnessed(synced)))
                 case v.SendClaim(version, most, shards):
                     fences = tuple(await self.ask(ops.claim(version, most, shards)))

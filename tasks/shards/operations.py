@@ -21,7 +21,6 @@ Argument: TypeAlias = "str | bytes | int | float"
 OPERATIONS = (
     "abort", "budget", "claim", "flip", "identify", "leave", "look", "release", "sync", "target", "vote",
 )  # fmt: skip
-FOREVER = 1_000_000
 
 
 class Numbers(NamedTuple):

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SPREAD = 1.1
 """A pod holds at most this times the mean, or the mean rounded up."""
 
+UNLIMITED = 1_000_000
+"""A pod's limit that is none."""
+
 
 class Pod(NamedTuple):
     """A pod that may take shards."""

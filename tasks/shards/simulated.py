@@ -13,7 +13,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable
 
     from tasks.shards.connection import Owner
     from tasks.shards.keys import Keys
@@ -42,7 +42,6 @@ class Simulated:
         self._sessions, self._ready_s = sessions, ready_s
         self._owner: Owner | None = None
         self._running: dict[Slot, asyncio.Task[None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
 
     def begin(self, owner: Owner) -> None:
         """Know whom to tell."""
@@ -70,18 +69,8 @@ class Simulated:
         running = self._running.pop(slot, None)
         if running is not None:
             running.cancel()
-        owner = self._owner
-        if owner is not None:
-            self._later(lambda: owner.closed(slot, fence))
-
-    def _later(self, what: Callable[[], None]) -> None:
-        async def soon() -> None:
-            what()
-
-        coroutine: Coroutine[None, None, None] = soon()
-        task = asyncio.create_task(coroutine)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        if self._owner is not None:
+            asyncio.get_running_loop().call_soon(self._owner.closed, slot, fence)
 
     async def end(self) -> None:
         """Drop everything."""

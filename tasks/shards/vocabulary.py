@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tasks.shards.answers import Head, Target, View
 from tasks.shards.operations import Known
+from tasks.shards.placement import UNLIMITED
 
 if TYPE_CHECKING:
     from tasks.shards.answers import Synced
@@ -40,7 +41,7 @@ class Numbers(NamedTuple):
     soonest_s: float = 0.05
     """Between a SYNC and the one that a notification asks for."""
     rebalance_s: float = 10.0
-    limit: int = 1_000_000
+    limit: int = UNLIMITED
     """Shards that this pod holds at most."""
     spacing_s: float = 5.3
     settle_s: float = 120.0
@@ -58,6 +59,8 @@ class State(NamedTuple):
     owns: dict[Slot, Own] = {}  # noqa: RUF012 - never changed
     releasing: dict[Slot, int] = {}  # noqa: RUF012 - never changed
     """Slot -> fence of what was given up and Redis has not confirmed."""
+    owed: frozenset[Slot] = frozenset()
+    """Of these, whose RELEASE was not answered and is to be sent again."""
     lease_end_s: float = 0.0
     sync_sent_s: float | None = None
     """When the SYNC that is under way was sent."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from tasks.shards import vocabulary as v
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tasks.shards.vocabulary import Slot
     from tests.agreement.world import Pod, World
 
@@ -16,6 +19,23 @@ SESSION_S = 90.0
 USE_S = 0.25
 """A grant that is older than this is not used."""
 ASK_S = 30.0
+LEAST_S = 5.0
+"""Between two identifies of one bucket."""
+
+
+def too_close(identifies: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Pairs of identifies of one bucket that came within 5 s: how far apart, and the bucket.
+
+    `identifies`: time and bucket of each, in their order.
+    """
+    last: dict[int, float] = {}
+    found: list[tuple[float, int]] = []
+    for at_s, bucket in identifies:
+        apart_s = at_s - last.get(bucket, -inf)
+        if apart_s < LEAST_S:
+            found.append((apart_s, bucket))
+        last[bucket] = at_s
+    return found
 
 
 class Discord:
@@ -101,12 +121,5 @@ class Discord:
         self.world.feed(pod, v.Closed(slot, fence))
 
     def too_close(self) -> list[tuple[float, int]]:
-        """Pairs of identifies of one bucket that came within 5 s: how far apart, and the bucket."""
-        last: dict[int, float] = {}
-        found: list[tuple[float, int]] = []
-        for at_s, _, shard in sorted(self.identifies):
-            bucket = shard % self.concurrency
-            if at_s - last.get(bucket, -9.0) < 5.0:
-                found.append((at_s - last[bucket], bucket))
-            last[bucket] = at_s
-        return found
+        """See the function."""
+        return too_close(sorted((at_s, shard % self.concurrency) for at_s, _, shard in self.identifies))

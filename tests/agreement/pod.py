@@ -50,7 +50,7 @@ def main(url: str, discord: str, name: str) -> None:
     """Hold shards until SIGTERM, then hand them over."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     member = f"{name}#{os.urandom(4).hex()}"
-    driver = Driver(url, Operations(Keys("bot"), Numbers(), member), v.Numbers(), Simulated(SharedSessions(discord)))
+    driver = Driver(url, Operations(Keys("bot"), Numbers(), member), Simulated(SharedSessions(discord)))
     over = threading.Event()
 
     def end(_number: int, _frame: object) -> None:

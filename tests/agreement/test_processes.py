@@ -10,8 +10,10 @@ import pytest
 
 from app.local.processes import ROOT
 from app.local.servers import Server
+from app.shards.commands import Reached
 from tasks.shards.keys import Keys
-from tasks.shards.operations import Numbers, Operations, read_looked, script
+from tasks.shards.operations import Numbers, Operations
+from tests.agreement.discord import too_close
 from tests.agreement.pod import CONCURRENCY, IDENTIFIES, RECOMMENDED
 from tests.support.waiting import wait_until
 
@@ -44,9 +46,7 @@ class Bot:
             self.pods[name] = self.guard.start(name, command, log=self.folder / f"{name}.log", cwd=ROOT)
 
     def look(self) -> Looked:
-        call = self.ops.look()
-        self.redis.script_load(script("look").source)
-        return read_looked(self.redis.execute_command(*self.ops.command(call)))  # pyright: ignore[reportUnknownMemberType]
+        return Reached(self.redis, self.ops).look()
 
     def serves(self, total: int) -> bool:
         looked = self.look()
@@ -73,15 +73,6 @@ class Bot:
         raw = cast("list[bytes]", self.memory.lrange(IDENTIFIES, 0, -1))
         words = [line.split() for line in raw]
         return sorted((float(word[0]), int(word[2]) % CONCURRENCY) for word in words)
-
-    def too_close(self) -> list[tuple[float, int]]:
-        last: dict[int, float] = {}
-        found: list[tuple[float, int]] = []
-        for at_s, bucket in self.identifies():
-            if at_s - last.get(bucket, 0.0) < 5.0:
-                found.append((at_s - last[bucket], bucket))
-            last[bucket] = at_s
-        return found
 
     def end(self) -> None:
         for pod in self.pods.values():
@@ -129,7 +120,7 @@ def test_ten_processes_and_two_totals_keep_the_gate(bot: Bot) -> None:
     bot.memory.set(RECOMMENDED, 32)
     bot.wait_serves(32, 90.0)
     assert len(bot.identifies()) == 16 + 32
-    assert bot.too_close() == []
+    assert too_close(bot.identifies()) == []
 
 
 def test_a_rolling_restart_hands_everything_over(bot: Bot) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from app.local.discord.bot import Bot as DiscordBot
 from app.local.discord.rest import RestStandIn
+from app.shards.commands import Reached
 from tasks.shards.keys import Keys
-from tasks.shards.operations import Numbers, Operations, read_looked, script
+from tasks.shards.operations import Numbers, Operations
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def settings(discord: RestStandIn, connections: str = "simulated") -> dict[str, 
 def look(workers: Workers) -> Looked:
     """The cluster."""
     operations = Operations(Keys(BOT), Numbers(ttl_ms=TTL_S * 1000))
-    workers.client.script_load(script("look").source)
-    return read_looked(workers.client.execute_command(*operations.command(operations.look())))  # pyright: ignore[reportUnknownMemberType]
+    return Reached(workers.client, operations).look()
 
 
 def serving(workers: Workers) -> dict[str, int]:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tasks.shards import operations as ops
 from tasks.shards import vocabulary as v
-from tasks.shards.coordinator import step
+from tasks.shards.coordinator import step, sync_call
 from tasks.shards.keys import Keys
-from tasks.shards.operations import Call, Hold, Operations
+from tasks.shards.operations import Call, Operations
+from tasks.shards.placement import UNLIMITED
 from tests.agreement.discord import Discord
 from throttle.lua import Script
 
@@ -175,7 +176,7 @@ class World:
 
     # -- pods
 
-    def start(self, name: str, *, limit: int = 1_000_000, votes: bool = True) -> Pod:
+    def start(self, name: str, *, limit: int = UNLIMITED, votes: bool = True) -> Pod:
         """A new incarnation of a pod."""
         member = f"{name}#{next(self.boots)}"
         operations = LabOperations(self.keys, ops.Numbers(), member)
@@ -244,11 +245,7 @@ class World:
         operations, state = pod.ops, pod.state
         match command:
             case v.SendSync():
-                holds = [Hold(*slot, own.fence, own.ready) for slot, own in state.owns.items()]
-                call = operations.sync(
-                    state.known, holds, limit=state.numbers.limit, draining=state.draining,
-                        seen=state.head.rev,
-                )  # fmt: skip
+                call = sync_call(state, operations)
                 self.send(pod, call, lambda raw: v.SyncAnswered(self.now_s, ops.read_synced(raw)), command)
             case v.SendClaim(version, most, shards):
                 call = operations.claim(version, most, shards)

@@ -7,8 +7,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from redis.exceptions import NoScriptError
 
+from app.shards.commands import Reached
 from tasks.shards.answers import Target
 from tasks.shards.keys import Keys
 from tasks.shards.operations import (
@@ -21,7 +21,6 @@ from tasks.shards.operations import (
     read_looked,
     read_outcome,
     read_synced,
-    script,
 )
 
 if TYPE_CHECKING:
@@ -43,11 +42,7 @@ class Member:
         self.client, self.ops = client, Operations(Keys("bot"), NUMBERS, name)
 
     def do(self, call: Call) -> Any:
-        try:
-            return cast("Any", self.client.execute_command(*self.ops.command(call)))
-        except NoScriptError:
-            self.client.script_load(script(call.name).source)
-            return cast("Any", self.client.execute_command(*self.ops.command(call)))
+        return Reached(self.client, self.ops).ask(call)
 
     def sync(self, holds: Iterable[Hold] = (), known: Known | None = None) -> Synced:
         known = known or Known()

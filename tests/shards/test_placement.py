@@ -6,12 +6,10 @@ from collections import Counter
 
 import pytest
 
-from tasks.shards.placement import Pod, cap, place, surplus
-
-NO_LIMIT = 1_000_000
+from tasks.shards.placement import UNLIMITED, Pod, cap, place, surplus
 
 
-def pods(count: int, limit: int = NO_LIMIT) -> list[Pod]:
+def pods(count: int, limit: int = UNLIMITED) -> list[Pod]:
     return [Pod(f"pod-{number}", limit) for number in range(count)]
 
 

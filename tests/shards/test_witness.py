@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 from app.shards.commands import Reached
-from tasks.shards import vocabulary as v
 from tasks.shards.driver import Driver
 from tasks.shards.keys import Keys
 from tasks.shards.liveness import PodSeen, Reading
@@ -57,10 +56,7 @@ def test_who_is_over_leaves_and_who_says_so_stays(valkey: Client) -> None:
     assert pending is not None
     assert all(a.ask(a.operations.claim(pending.version, 9, [0, 1])))
 
-    ttl_s = LONG.ttl_ms / 1000
-    b = Driver(
-        valkey.url, Operations(keys, LONG, "b#1"), v.Numbers(ttl_s=ttl_s), Simulated(Resumes()), witness=SaysThatAIsOver
-    )
+    b = Driver(valkey.url, Operations(keys, LONG, "b#1"), Simulated(Resumes()), witness=SaysThatAIsOver)
     b.start()
     try:
         wait_until(lambda: {bind.member for bind in a.look().view.binds.values()} == {"b#1"}, 10.0)
