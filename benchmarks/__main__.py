@@ -20,7 +20,19 @@ from benchmarks.report import Report
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NAMES = ("loss", "saturation", "overhead", "foreign", "recovery", "flood", "soak", "waiters", "probes", "restarts")
+NAMES = (
+    "loss",
+    "saturation",
+    "overhead",
+    "foreign",
+    "recovery",
+    "flood",
+    "soak",
+    "waiters",
+    "probes",
+    "restarts",
+    "beat",
+)
 INTERRUPTED = 130
 
 

@@ -173,6 +173,10 @@ class Fleet:
         raw = cast("list[bytes]", self.records.lrange(workload.RUNS, start, -1))
         return [Run(**json.loads(line)) for line in raw]
 
+    def begun(self) -> list[str]:
+        """The ids of the tasks named ``told``, once for each time that they began."""
+        return [raw.decode() for raw in cast("list[bytes]", self.records.lrange(workload.BEGUN, 0, -1))]
+
     def done(self) -> int:
         """How many tasks came to their end; one that did twice counts twice."""
         return cast("int", self.records.llen(workload.RUNS))

@@ -4,13 +4,18 @@ A trickle of tasks that take some time each, and one random worker after another
 name: by SIGTERM to its first process, as Kubernetes does, its end awaited; or by SIGKILL to all of it. `rolling`
 restarts every worker once, in turn, the next one when the last is up again. Then everything settles and is counted.
 
+redone     beginnings that were cut off, of tasks that began again and came to their end: work that was done anew
 doubled    tasks that came to their end more than once; after a SIGKILL a task that had ended and was not acknowledged
 ended_bad  workers that did not end with 0 at their SIGTERM
-wait_ms    from the publication of a task to its (first) beginning
+wait_ms    from the publication of a task to the beginning of its first run that came to its end
+up         pods that consumed, on average while there were restarts: a pod that was killed needs seconds to start
+
+Systems other than Headroom are restarted for `--limit` seconds at most; `restarts` says how often that was.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -18,7 +23,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from app.local.judge import Published
-from benchmarks.arguments import add_fleet, add_systems, gates, whole
+from benchmarks.arguments import add_fleet, add_systems, gates, positive, whole
 from benchmarks.fleet import Fleet, Variant
 from benchmarks.loss import ALONE, JOURNAL, TTL_S, VISIBILITY_TIMEOUT_S, settle
 from benchmarks.workload import NORMAL
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "restarts under load: SIGTERM, SIGKILL, and the whole fleet in turn"
 FIGURES = (
-    "restarts", "published", "completed", "doubled", "lost", "left", "violations", "ended_bad", "wait_p50_ms",
-    "wait_p99_ms", "settled_s",
+    "restarts", "up", "published", "completed", "redone", "doubled", "lost", "left", "violations", "ended_bad",
+    "wait_p50_ms", "wait_p99_ms", "settled_s",
 )  # fmt: skip
 TASK_S = (0.02, 0.2)
 PAUSE_S = (0.1, 0.4)
@@ -43,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own options."""
     add_systems(parser)
     parser.add_argument("--count", type=whole, default=20, help="restarts of each kind, for each system (20)")
+    parser.add_argument("--limit", type=positive, default=120.0, help="seconds of restarts of another system (120)")
     add_fleet(parser, rate=15.0)
 
 
@@ -73,10 +79,14 @@ def measure(options: argparse.Namespace, report: Report, *, gate: str, how: str)
         victims = sorted(fleet.pods) if how == "rolling" else [""] * options.count
         published: list[Published] = []
         codes: list[int] = []
+        up: list[int] = []
+        give_up_s = time.monotonic() + (options.limit if gate != "take" else math.inf)
         for _ in _trickle(fleet, options.rate, published, lambda: _restart(fleet, victims, how, codes)):
-            continue
+            up.append(len(fleet.ready()))
+            if time.monotonic() > give_up_s:
+                break
         settled_s = settle(report, fleet)
-        runs, left, dead = fleet.runs(), fleet.remaining(), fleet.dead_letters()
+        begun, runs, left, dead = fleet.begun(), fleet.runs(), fleet.remaining(), fleet.dead_letters()
         violations = len(fleet.verdict(published).violations) if gate else None
     began_s: dict[str, float] = {}
     for each in runs:
@@ -89,8 +99,10 @@ def measure(options: argparse.Namespace, report: Report, *, gate: str, how: str)
         "how": how,
         "pool": options.pool,
         "restarts": len(codes),
+        "up": round(statistics.fmean(up), 1),
         "published": len(tasks),
         "completed": len(tasks & set(times)),
+        "redone": sum(task in times for task in begun) - len(runs),
         "doubled": sum(count > 1 for count in times.values()),
         "lost": len(tasks - set(times) - dead - left),
         "left": len(left),
@@ -110,7 +122,7 @@ def _trickle(
     for _ in restart():
         while len(published) < (time.monotonic() - start_s) * rate:
             at_s = time.time()
-            published.append(Published(fleet.send("rest", random.uniform(*TASK_S)), NORMAL, at_s))
+            published.append(Published(fleet.send("told", random.uniform(*TASK_S)), NORMAL, at_s))
         time.sleep(0.005)
         yield
 

@@ -23,6 +23,8 @@ NORMAL, CRITICAL = "work", "critical"
 FLEET = "benchmark"
 RUNS = "runs"
 """List in the records: one JSON object for each task that came to its end."""
+BEGUN = "begun"
+"""List in the records: the id of a ``told`` task, once for each time that it began."""
 RELEASE = "release"
 """List in the records: each element ends one ``hold``."""
 
@@ -110,6 +112,14 @@ def define(made: Celery) -> Celery:
     def _rest(self: Any, seconds: float) -> None:
         """Hold a place for some seconds."""
         began_s = time.time()
+        time.sleep(seconds)
+        record(self, began_s)
+
+    @made.task(name="told", bind=True)
+    def _told(self: Any, seconds: float) -> None:
+        """As ``rest``, and writes down that it begins: what is cut off leaves a beginning without an end."""
+        began_s = time.time()
+        records().rpush(BEGUN, self.request.id)
         time.sleep(seconds)
         record(self, began_s)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from benchmarks.beat import Run as Scheduled
+from benchmarks.beat import figures as schedule_figures
 from benchmarks.fleet import Run
 from benchmarks.report import Report, quantile
 from benchmarks.wakeups import wake_ups_ms
@@ -81,3 +83,15 @@ def test_a_figure_that_could_not_be_measured_has_missed_its_target() -> None:
     report.add(row)
     report.expect(row, "wake_ms", "at most", 8)
     assert report.missed == ["wake_ms is -, target at most 8"]
+
+
+def test_runs_of_a_schedule_are_held_against_their_due_times() -> None:
+    """The third due time has no run, the fourth has two; plain beat's due times are reckoned from its runs."""
+    told = [Scheduled("entry-00", due_s + 0.004, due_s) for due_s in (10.0, 10.5, 11.5, 11.5)]
+    found = schedule_figures(told, from_s=10.0, kill_s=11.0)
+    assert (found["missing"], found["doubled"], found["late_p50_ms"]) == (1, 1, 4)
+    assert found["next_s"] == 0.5
+    plain = [Scheduled("entry-00", at_s, None) for at_s in (10.0, 10.51, 11.02, 12.02)]
+    found = schedule_figures(plain, from_s=10.0, kill_s=11.5)
+    assert (found["missing"], found["doubled"]) == (1, 0)
+    assert (found["late_p50_ms"], found["drift_ms"]) == (10, 20)
