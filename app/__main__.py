@@ -93,7 +93,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     from app.shards import commands as shards  # noqa: PLC0415 - `drain` needs none of it
 
     shards.add(commands, whole)
-    return parser.parse_args(arguments)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:  # argparse would name the program alone, whose --help does not show the command's options
+        parser.prog += f" {parsed.command}"
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return parsed
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
@@ -145,8 +149,12 @@ def run_up(arguments: argparse.Namespace) -> int:
 def run_checkpoints(arguments: argparse.Namespace) -> int:
     """Print what resumable tasks have saved."""
     from app import checkpoints  # noqa: PLC0415 - likewise
+    from tasks.checkpoints import StoreAway  # noqa: PLC0415
 
-    checkpoints.show(as_json=arguments.json)
+    try:
+        checkpoints.show(as_json=arguments.json)
+    except StoreAway as error:
+        raise StoreAway(f"the store of checkpoints does not answer (CHECKPOINT_STORE, REDIS_URL): {error}") from error
     return 0
 
 
