@@ -30,7 +30,7 @@ RUN --mount=type=cache,target=/pip-cache \
     && export PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
     && /pip/bin/python -m pip wheel --quiet --no-deps --wheel-dir /wheels . \
     && /pip/bin/python -m pip --python /opt/headroom/bin/python install --quiet /wheels/*.whl \
-       aiohttp flower gevent prometheus-client requests
+       aiohttp flower gevent prometheus-client requests websockets
 
 # Compiled here, because nothing can be written where the image runs.
 COPY app /srv/headroom/app
