@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import redis
 from celery import Celery
 
 import throttle
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    import redis
 
     from app.local.guard import Guard, Process
     from app.local.judge import Verdict
@@ -232,8 +232,21 @@ class Fleet:
         return "\n".join(f"--- {pod.name}\n{pod.process.read_log()[-700:]}" for pod in self.pods)
 
     def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 15.0) -> Any:
-        """Wait for a condition; on failure the pods' logs tell why it did not come."""
-        return wait_until(condition, timeout_s, what=lambda: f"{what}; logs:\n{self.logs()}", every_s=0.02)
+        """Wait for a condition; on failure the pods' logs tell why it did not come.
+
+        A server that loads its data, or whose Sentinel cuts its connections, has not said yet that it holds.
+        """
+        refused = ""
+
+        def holds() -> Any:
+            nonlocal refused
+            try:
+                return condition()
+            except redis.ConnectionError as error:
+                refused = f"; Redis refused: {error}"
+                return None
+
+        return wait_until(holds, timeout_s, what=lambda: f"{what}{refused}; logs:\n{self.logs()}", every_s=0.02)
 
     def wait_done(self, tasks: Iterable[str], timeout_s: float = 20.0) -> None:
         """Wait until all of these have succeeded."""

@@ -13,6 +13,7 @@ from app.local.toxics import Bandwidth, Hold, Latency, LimitData, Slicer, Timeou
 from tests.support.waiting import wait_until
 from tests.trouble.conftest import KEEPS_ITS_DATA
 from tests.trouble.fleet import TTL_S, Fleet, Load
+from throttle.worker.drain import LEFT_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +125,7 @@ def test_redis_is_away_for_longer_than_celerys_pauses_grow(fleet: Fleet) -> None
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
 def test_a_pod_can_be_stopped_while_redis_is_away(guard: Guard, *, silent: bool) -> None:
-    """SIGTERM ends it with what it runs done, however Redis is away; nobody has to kill it."""
+    """SIGTERM ends it with what it runs done, however Redis is away; the exit code says that Redis was not told."""
     server = Server(guard).start()
     fleet = Fleet(guard, server, guard.folder("trouble"))
     try:
@@ -138,7 +139,8 @@ def test_a_pod_can_be_stopped_while_redis_is_away(guard: Guard, *, silent: bool)
                 pod.proxy.refuse()
             pod.process.terminate()
         for pod in fleet.pods:
-            assert pod.process.wait(30.0) == 0, pod.process.read_log()[-3000:]
+            assert pod.process.wait(30.0) == LEFT_OVER, pod.process.read_log()[-3000:]
+            assert "not told of the ends of 1 tasks" in pod.process.read_log()
         assert set(fleet.done()) == tasks
     finally:
         fleet.end()
