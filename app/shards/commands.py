@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 REFUSED, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
 WATCH_S = 1.0
 ANSWER_S = 5.0
+AUTO = "auto"
 CLEAR = "\x1b[H\x1b[2J"
 WHY = {
     "pending": "another target is pending; wait for it, or abort it",
@@ -82,9 +83,18 @@ def add(commands: Any, whole: Callable[[int, int], Callable[[str], int]]) -> Non
     shards.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
     deeds = shards.add_subparsers(dest="deed", metavar="DEED")
     target = deeds.add_parser("target", help="wish for another number of shards")
-    target.add_argument("total", type=whole(1, MOST), help=f"from 1 to {MOST}")
+    target.add_argument(
+        "total", type=_total(whole(1, MOST)), help=f"from 1 to {MOST}, which stays; auto: what the pods vote for"
+    )
     target.add_argument("--unasked", action="store_true", help="do not ask Discord whether it allows that number")
     deeds.add_parser("abort", help="give the pending target up; the active one goes on")
+
+
+def _total(number: Callable[[str], int]) -> Callable[[str], int]:
+    def total(text: str) -> int:
+        return 0 if text == AUTO else number(text)
+
+    return total
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -143,7 +153,17 @@ def _show(reached: Reached, bot: str, *, as_json: bool, watch: bool) -> int:
         found = figures(bot, reached.look())
 
 
+def _leave_to_votes(reached: Reached) -> int:
+    outcome = read_outcome(reached.ask(reached.operations.target(0)))
+    if outcome in ("pending", "guard"):
+        return _say(f"it stays as it is: {WHY[outcome]}", REFUSED)
+    sys.stdout.write("the pods' votes decide\n")
+    return 0
+
+
 def _aim(reached: Reached, settings: Settings, total: int, *, unasked: bool) -> int:
+    if total == 0:
+        return _leave_to_votes(reached)
     advice = None
     if not unasked:
         try:

@@ -93,7 +93,7 @@ def _ready(target: Target, looked: Looked) -> int:
     return sum(v == target.version and bind.state == "ready" for (v, _), bind in looked.view.binds.items())
 
 
-def _target(target: Target | None, looked: Looked) -> dict[str, int] | None:
+def _target(target: Target | None, looked: Looked) -> dict[str, Any] | None:
     if target is None:
         return None
     pods = sum(not member.draining for member in looked.view.members)
@@ -103,6 +103,7 @@ def _target(target: Target | None, looked: Looked) -> dict[str, int] | None:
         "ready": _ready(target, looked),
         "cap": cap(target.total, pods),
         "since_ms": target.since_ms,
+        "by": target.by,
     }
 
 
@@ -119,10 +120,12 @@ def _budget(looked: Looked) -> dict[str, int] | None:
     }
 
 
-def _words(target: dict[str, int] | None) -> str:
+def _words(target: dict[str, Any] | None) -> str:
     if target is None:
         return ""
-    return f"{target['total']} shards, {target['ready']} ready (version {target['version']}, cap {target['cap']} a pod)"
+    by = ", set by a person" if target["by"] == "person" else ""
+    about = f"version {target['version']}, cap {target['cap']} a pod{by}"
+    return f"{target['total']} shards, {target['ready']} ready ({about})"
 
 
 def _identifies(budget: dict[str, int] | None) -> str:

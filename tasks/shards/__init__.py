@@ -38,7 +38,8 @@ Each member asks Discord for itself and files what it was told, with the number 
 total becomes pending when more than half of the living want it: more than half of the *quorum floor* too, the most
 members that were seen within two TTLs, less those that left in order. So a lone pod after a loss of data is no
 majority, and a fleet that was scaled down is. Votes are counted again when the fleet shrinks. One value needs three
-rounds, or one where there is no active target yet, or where Discord itself closes connections with 4011.
+rounds, or one where there is no active target yet, or where Discord itself closes connections with 4011. A target that
+a person set is not voted away, but for 4011, until the person leaves it to the votes.
 
 Redis and its failures
 ======================

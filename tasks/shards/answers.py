@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 BindState = Literal["initialising", "ready", "handoff", "orphan"]
+Decider = Literal["votes", "person"]
 Outcome = Literal["none", "proposed", "pending", "same", "unknown", "budget", "guard"]
 """Of a vote or a wish for a target: not enough votes; it is pending now; another one is pending; it is so already;
 nobody knows the identify budget yet; the budget cannot pay for it; the guard holds."""
@@ -16,6 +17,8 @@ class Target(NamedTuple):
     version: int
     total: int
     since_ms: int
+    by: Decider
+    """A person's stays until the person leaves it to the votes, or Discord itself closes connections."""
 
 
 class Bind(NamedTuple):

@@ -123,8 +123,8 @@ class Operations:
         return Call("budget", (total, remaining, reset_after_ms, concurrency))
 
     def target(self, total: int) -> Call:
-        """Wish for a total. Answer: `read_outcome`."""
-        return Call("target", (total,))
+        """Wish for a total, 0 for what the pods vote for. Answer: `read_outcome`."""
+        return Call("target", (total, self.numbers.rounds))
 
     def flip(self, version: int) -> Call:
         """Make the pending target active. Answer: 1, or 0 when not all of it is ready."""
@@ -195,11 +195,14 @@ def _member(name: str, told: str) -> Member:
 
 def _target(raw: Any) -> Target | None:
     text = _text(raw)
-    return Target(*map(int, text.split(" "))) if text else None
+    if not text:
+        return None
+    version, total, since_ms, by = text.split(" ")
+    return Target(int(version), int(total), int(since_ms), cast("Any", by))
 
 
 def _words(target: Target | None) -> str:
-    return f"{target.version} {target.total} {target.since_ms}" if target else ""
+    return f"{target.version} {target.total} {target.since_ms} {target.by}" if target else ""
 
 
 def _text(value: bytes | str) -> str:

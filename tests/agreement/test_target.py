@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tasks.shards.operations import Numbers, read_looked, read_outcome
+from tasks.shards.vocabulary import Told
 from tests.agreement.scenes import active, active_version, fleet, names, pod_of
 from tests.agreement.world import World
 
@@ -88,6 +89,30 @@ def test_a_fleet_that_was_scaled_from_20_to_3_still_votes(valkey: redis.Redis) -
     world.discord.recommend(24)
     world.until(lambda: world.served(24), 300.0)
     assert world.twice == []
+
+
+def test_what_a_person_set_stays_until_the_person_leaves_it_to_the_votes(valkey: redis.Redis) -> None:
+    """Also when Redis forgets it. Then the pods go back to what Discord recommends."""
+    world = fleet(valkey, "abc")
+    person = pod_of(world, "a")
+    world.execute(person.ops, person.ops.target(24))
+    world.until(lambda: world.served(24), 300.0)
+    world.run(200.0)
+    world.restart_redis(1.0, "empty")
+    world.run(200.0)
+    assert world.served(24)
+    assert read_outcome(world.execute(person.ops, person.ops.target(0))) in ("none", "proposed")
+    world.until(lambda: world.served(16), 300.0)
+
+
+def test_a_person_s_number_gives_way_when_discord_closes_connections(valkey: redis.Redis) -> None:
+    world = fleet(valkey, "abc")
+    person = pod_of(world, "a")
+    world.execute(person.ops, person.ops.target(8))
+    world.until(lambda: world.served(8), 300.0)
+    for pod in world.living():
+        world.feed(pod, Told(16, 1, 1000, 900, 3_600_000, urgent=True))
+    world.until(lambda: world.served(16), 300.0)
 
 
 # ---------------------------------------------------------------- the target

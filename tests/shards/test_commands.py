@@ -128,6 +128,7 @@ def test_a_target_from_the_wish_to_the_whole(
     pending = shown(capsys)["pending"]
     assert (pending["total"], pending["ready"], pending["cap"]) == (4, 0, 2)
     assert "another target is pending" in refused(capsys, "target", "8")
+    assert "another target is pending" in refused(capsys, "target", "auto")
     fleet.claim("a", pending["version"], range(2))
     fleet.claim("b", pending["version"], range(2, 4), ready=False)
     states = {(s["shard"], s["state"], s["pod"], s["target"]) for s in shown(capsys)["shards"]}
@@ -144,6 +145,11 @@ def test_a_target_from_the_wish_to_the_whole(
     assert found["active"] == {**pending, "ready": 4, "since_ms": found["active"]["since_ms"]}
     assert found["pending"] is None
     assert [(pod["pod"], pod["shards"], pod["limit"]) for pod in found["pods"]] == [("a", 2, None), ("b", 2, 5)]
+    assert main(["shards", "target", "4"]) == 0
+    assert capsys.readouterr().out == "4 shards are the target already\n"
+    assert main(["shards", "target", "auto"]) == 0
+    assert capsys.readouterr().out == "the pods' votes decide\n"
+    assert shown(capsys)["active"]["by"] == "votes"
     assert main(["shards", "target", "4"]) == 0
     assert capsys.readouterr().out == "4 shards are the target already\n"
     fleet.sync("b", draining=True, limit=5)

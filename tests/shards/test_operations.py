@@ -10,6 +10,7 @@ import pytest
 
 from app.shards.commands import Reached
 from tasks.shards.answers import Target
+from tasks.shards.coordinator import URGENT
 from tasks.shards.keys import Keys
 from tasks.shards.operations import (
     OPERATIONS,
@@ -88,7 +89,7 @@ def test_nothing_may_be_claimed_while_the_guard_holds(a: Member) -> None:
     assert a.do(a.ops.claim(1, 9, [0, 1])) == [1, 2]
     fresh = Member(a.client, B)
     fresh.client.flushdb()
-    known = Known(1, 1, None, Target(1, 2, 0), 2, 2)
+    known = Known(1, 1, None, Target(1, 2, 0, "votes"), 2, 2)
     assert fresh.sync(known=known).head.guard_ms > 0
     assert fresh.do(fresh.ops.claim(1, 9, [0])) == []
     assert read_outcome(fresh.do(fresh.ops.target(4))) == "guard"
@@ -97,7 +98,7 @@ def test_nothing_may_be_claimed_while_the_guard_holds(a: Member) -> None:
 def test_all_tell_what_they_hold_while_the_guard_lasts(a: Member, b: Member) -> None:
     """Whoever comes first, the higher fence stands when it is over."""
     a.client.flushdb()
-    known = Known(1, 1, None, Target(1, 2, 0), 2, 2)
+    known = Known(1, 1, None, Target(1, 2, 0, "votes"), 2, 2)
     assert a.sync([Hold(1, 0, 1, ready=True)], known).view_binds()[1, 0].member == A
     assert b.sync([Hold(1, 0, 2, ready=True)], known).view_binds()[1, 0].member == B
     assert a.sync([Hold(1, 0, 1, ready=True)], known).lost == ((1, 0),)
@@ -143,6 +144,33 @@ def test_a_wish_is_refused_for_what_stands_against_it(a: Member) -> None:
     a.sync(holds)
     assert a.do(a.ops.flip(looked.head.pending.version)) == 1
     assert a.wants(4) == "same"
+
+
+def test_who_decides_is_kept_with_the_target(a: Member) -> None:
+    """A person, through the flip and in what members remember; the votes again, when the person says so."""
+
+    def decider() -> tuple[str, int]:
+        head = a.sync().head
+        target = head.pending or head.active
+        assert target is not None
+        return target.by, head.n
+
+    a.wants(1)
+    assert decider() == ("person", 1)
+    assert a.wants(0) == "pending"
+    (fence,) = a.do(a.ops.claim(1, 9, [0]))
+    a.sync([Hold(1, 0, fence, ready=True)])
+    assert a.do(a.ops.flip(1)) == 1
+    assert decider() == ("person", 2)
+    assert a.wants(0) == "none"
+    assert decider() == ("votes", 3)
+    assert a.wants(0) == "none"
+    assert decider() == ("votes", 3)
+    assert a.wants(1) == "same"
+    assert decider() == ("person", 4)
+    assert read_outcome(a.do(a.ops.vote(2, 999))) == "none"
+    assert read_outcome(a.do(a.ops.vote(2, URGENT))) == "proposed"
+    assert decider() == ("votes", 5)
 
 
 def test_a_flip_needs_every_shard_ready(a: Member) -> None:

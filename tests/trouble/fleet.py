@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-
     from app.local.guard import Guard, Process
     from app.local.judge import Verdict
     from app.local.servers import Server
@@ -179,10 +178,11 @@ class Fleet:
     # -- what happened
 
     def records(self) -> list[dict[str, Any]]:
-        """Every start and end of a task so far."""
+        """Every start and end of a task so far; the line that is just being written is not read yet."""
         if not self.records_file.exists():
             return []
-        return [json.loads(line) for line in self.records_file.read_text().splitlines()]
+        whole, _, _ = self.records_file.read_text().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
     def done(self) -> Counter[str]:
         """Task -> how often it succeeded."""

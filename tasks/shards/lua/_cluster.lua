@@ -30,13 +30,15 @@ local function changed(what)
   call('PUBLISH', ns .. 'changed', what)
 end
 
--- A target as {v, total, since}; nil when there is none.
-local function target(key)
-  local v, total, since = string.match(call('GET', key) or '', '^(%d+) (%d+) (%d+)$')
-  if v then return {v = tonumber(v), total = tonumber(total), since = tonumber(since)} end
+-- A target as {v, total, since, by}: by 'votes', or 'person' until a person leaves it to the votes. nil for none.
+local function read_target(text)
+  local v, total, since, by = string.match(text, '^(%d+) (%d+) (%d+) (%a+)$')
+  if v then return {v = tonumber(v), total = tonumber(total), since = tonumber(since), by = by} end
 end
+local function target_text(t) return string.format('%d %d %.0f %s', t.v, t.total, t.since, t.by) end
+local function target(key) return read_target(call('GET', key) or '') end
 local function write_target(key, t)
-  call('SET', key, string.format('%d %d %.0f', t.v, t.total, t.since))
+  call('SET', key, target_text(t))
   call('ZADD', VERSIONS, t.total, t.v)
 end
 

@@ -1,6 +1,6 @@
 -- The cluster as a member sees it.
 
-local function text(t) return t and string.format('%d %d %.0f', t.v, t.total, t.since) or '' end
+local function text(t) return t and target_text(t) or '' end
 
 -- {rev, now, epoch, n, fence, guard left ms, active, pending, peak}
 local function head()

@@ -1,4 +1,6 @@
 -- How a target becomes pending: by a majority, or by a person; if the day's identify budget can pay for it.
+-- What a person set stays, until the person leaves it to the votes or Discord itself closes connections (urgent).
+local URGENT = 1000000 -- rounds
 
 -- Identifies that Discord still allows today; nil when nobody has asked it yet.
 local function remaining()
@@ -9,7 +11,7 @@ local function remaining()
 end
 
 -- Returns 1, or why not: 'pending' (another one is), 'same', 'unknown' (the budget), 'budget'.
-local function propose(total, why)
+local function propose(total, by, why)
   local active = target(ACTIVE)
   if target(PENDING) then return 'pending' end
   if active and active.total == total then return 'same' end
@@ -20,7 +22,7 @@ local function propose(total, why)
     return 'budget'
   end
   local v = call('HINCRBY', STATE, 'n', 1)
-  write_target(PENDING, {v = v, total = total, since = now_ms})
+  write_target(PENDING, {v = v, total = total, since = now_ms, by = by})
   call('HSET', STATE, 'note', why)
   changed('pending')
   return 1
@@ -37,15 +39,16 @@ local function count_votes(rounds)
   call('HDEL', STATE, 'recount')
   local active, alive = target(ACTIVE), call('ZCOUNT', NODES, '(' .. now_ms, '+inf')
   local votes, wanted = call('HGETALL', ns .. 'vote:' .. number('n')), {}
+  local least = not active and 1 or active.by == 'person' and URGENT or rounds
   for i = 1, #votes, 2 do
     local total, told, at = string.match(votes[i + 1], '^(%d+) (%d+) (%d+)$')
-    local fresh = tonumber(at) > now_ms - VOTE_MS and tonumber(told) >= (active and rounds or 1)
+    local fresh = tonumber(at) > now_ms - VOTE_MS and tonumber(told) >= least
     if fresh and living(votes[i]) then wanted[total] = (wanted[total] or 0) + 1 end
   end
   local needed = math.max(alive, peak())
   for total, count in pairs(wanted) do
     if count * 2 > needed and not (active and active.total == tonumber(total)) then
-      return propose(tonumber(total), string.format('%d of %d voted for %s', count, needed, total))
+      return propose(tonumber(total), 'votes', string.format('%d of %d voted for %s', count, needed, total))
     end
   end
   return 'none'

@@ -12,7 +12,7 @@ end
 local active = target(ACTIVE)
 call('HINCRBY', STATE, 'n', 1)
 call('DEL', PENDING)
-write_target(ACTIVE, {v = pending.v, total = pending.total, since = now_ms})
+write_target(ACTIVE, {v = pending.v, total = pending.total, since = now_ms, by = pending.by})
 if active then sweep(active.v) end
 changed('flip')
 return 1

@@ -3,7 +3,7 @@
 -- KEYS[1] ns              namespace of the bot
 -- ARGV[6] epoch           the newest that the member has seen, 0 none
 -- ARGV[7] n               the newest number of a change of the target under it
--- ARGV[8] active          the target as it stood then: "v total since", '' none
+-- ARGV[8] active          the target as it stood then: "v total since by", '' none
 -- ARGV[9] pending         likewise
 -- ARGV[10] fence          the highest that it has seen
 -- ARGV[11] peak           the most members that it has seen within two TTLs
@@ -16,9 +16,8 @@
 local epoch, n, fence = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[10])
 
 local function remember(key, text)
-  local v, total, since = string.match(text, '^(%d+) (%d+) (%d+)$')
-  if v then write_target(key, {v = tonumber(v), total = tonumber(total), since = tonumber(since)})
-  else call('DEL', key) end
+  local t = read_target(text)
+  if t then write_target(key, t) else call('DEL', key) end
 end
 
 -- Redis may know less than we do: it lost its data, or came back from an older snapshot.
