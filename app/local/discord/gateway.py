@@ -70,6 +70,7 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._welcome = Welcome(self.guilds, self.terms, self.book)
         self._windows: dict[str, asyncio.TimerHandle] = {}
+        self._defects: list[Exception] = []
 
     @property
     def url(self) -> str:
@@ -93,12 +94,14 @@ class Gateway:
         await self.resume_door.listen()
 
     async def stop(self) -> None:
-        """Drop every connection and session."""
+        """Drop every connection and session. ExceptionGroup: the stand-in had errors of its own, seen as code 1011."""
         self._welcome.end()
         for timer in self._windows.values():
             timer.cancel()
         await self.main.end()
         await self.resume_door.end()
+        if self._defects:
+            raise ExceptionGroup("the stand-in itself is at fault", self._defects)
 
     # ---------------------------------------------------------------- the test's side
 
@@ -202,7 +205,7 @@ class Gateway:
         client.note("resume", **who, why=client.door)
         self._admission.knows(asked.token)
         if session is None or session.dialect != client.dialect:
-            self.invalidate(client, None, resumable=False, **who)
+            self.invalidate(client, None, resumable=False, who=who)
             return
         if asked.sequence > session.sequence:
             self._end(session, "resumed from a sequence that it never had")
@@ -210,11 +213,11 @@ class Gateway:
         if client.suffer_as("resume", session.shard, session.total, session):
             return
         if not session.can_replay(asked.sequence):
-            self.invalidate(client, session, resumable=False, **who)
+            self.invalidate(client, session, resumable=False, who=who)
             return
         if session.client is not None:
             if self.terms.twin == "refused":
-                self.invalidate(client, None, resumable=True, **who)
+                self.invalidate(client, None, resumable=True, who=who)
                 return
             session.client.shut(Close.UNKNOWN_ERROR, "resumed by another connection")
         self._attach(client, session, asked.sequence)
@@ -230,9 +233,11 @@ class Gateway:
         client.note("resumed")
         client.suffer("ready")
 
-    def invalidate(self, client: Client, session: Session | None, *, resumable: bool, **who: Any) -> None:
-        """Op 9; without `resumable` the session is over."""
-        client.note("invalid", **who, code=int(resumable))
+    def invalidate(
+        self, client: Client, session: Session | None, *, resumable: bool, who: dict[str, Any] | None = None
+    ) -> None:
+        """Op 9; without `resumable` the session is over. `who`: for the book, where the connection has no session."""
+        client.note("invalid", **(who or {}), code=int(resumable))
         client.push(write(Op.INVALID_SESSION, resumable))
         self.detach(client, session, "" if resumable else "op 9")
 
@@ -276,4 +281,8 @@ class Gateway:
     async def _serve(self, connection: ServerConnection, door: DoorName) -> None:
         client = Client(self, connection, next(self._numbers), door)
         self.book.note("connect", client.number, why=door)
-        await client.serve()
+        try:
+            await client.serve()
+        except Exception as error:
+            self._defects.append(error)
+            raise
