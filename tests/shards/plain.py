@@ -13,12 +13,14 @@ from websockets.exceptions import ConnectionClosed
 from app.local.discord.bot import Bot
 from app.local.discord.gateway import Gateway
 from app.local.discord.terms import Terms
+from app.local.waiting import WaitError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 TOKEN = "a.secret-token"  # noqa: S105 - of no bot
-SOON_S = 5.0
+SOON_S, STEP_S = 5.0, 0.005
 INTENTS = 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
 
 
@@ -91,6 +93,15 @@ class Plain:
         """HELLO is waited for; what comes is not."""
         await self.op(10)
         await self.send(6, {"token": token, "session_id": ready["session_id"], "seq": sequence})
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition in this loop."""
+    for _ in range(round(SOON_S / STEP_S)):
+        if condition():
+            return
+        await asyncio.sleep(STEP_S)
+    raise WaitError(f"waited {SOON_S:g} s in vain for: {what}")
 
 
 def gateway(*, guilds: int = 4, concurrency: int = 16, total: int = 1000, **terms: Any) -> Gateway:

@@ -14,6 +14,8 @@ from tests.shards.plain import Plain, gateway
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from app.local.discord.doors import DoorState
+
 
 def run(scene: Coroutine[Any, Any, None]) -> None:
     """A scene in a loop of its own."""
@@ -224,7 +226,12 @@ def test_a_door_refuses_hangs_resets_and_opens_again() -> None:
             async with Plain(discord.url) as client:
                 ready = await client.ready()
                 url = ready["resume_gateway_url"]
-                for state, error in (("refuses", ConnectionRefusedError), ("resets", InvalidMessage), ("hangs", TimeoutError)):
+                states: list[tuple[DoorState, type[Exception]]] = [
+                    ("refuses", ConnectionRefusedError),
+                    ("resets", InvalidMessage),
+                    ("hangs", TimeoutError),
+                ]
+                for state, error in states:
                     await discord.resume_door.set(state)
                     with pytest.raises(error):
                         await asyncio.wait_for(Plain(url).__aenter__(), 0.2)

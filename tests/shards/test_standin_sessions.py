@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.shards.plain import INTENTS, TOKEN, Plain, gateway
+from tests.shards.plain import INTENTS, TOKEN, Plain, gateway, until
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -29,8 +29,7 @@ def guilds_of(discord: Gateway, shard: int, total: int) -> list[int]:
 
 async def gone(discord: Gateway, session: str) -> None:
     """Wait until the book says that a session is over."""
-    while session not in {entry.session for entry in discord.book.of("over")}:
-        await asyncio.sleep(0.005)
+    await until(lambda: session in {entry.session for entry in discord.book.of("over")}, "the end of a session")
 
 
 def test_ready_names_the_guilds_of_the_shard_and_they_follow() -> None:
@@ -43,8 +42,7 @@ def test_ready_names_the_guilds_of_the_shard_and_they_follow() -> None:
             assert discord.book.of("settled") == []
             assert [(await client.until("GUILD_CREATE"))["id"] for _ in mine] == mine
             assert client.sequence == len(mine) + 1
-            await asyncio.sleep(0)
-            assert len(discord.book.of("settled")) == 1
+            await until(lambda: discord.book.of("settled"), "the guilds")
 
     run(scene())
 
