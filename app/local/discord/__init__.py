@@ -15,6 +15,10 @@ the real one.
         await discord.resume_door.set("refuses")        # also: hangs, resets, open; `main` is the other door
         discord.book.of("identify", "resumed", "closed")                          # what clients did
 
+Where the pods are processes, `remote.start` starts both in one more (`python -m app.local.discord`), which is driven
+over HTTP on the loopback address. `load` tells so many events a second, of all that people do in guilds. `checker`
+weighs what consumers heard against the book: lost, doubled, out of order, gaps.
+
 What can be scripted is in `script`, the numbers of the rules in `terms`, what is written down in `book`. An event is
 numbered where the product cannot see it (`book.Told`).
 """

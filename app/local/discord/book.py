@@ -3,10 +3,10 @@
 Times are of the stand-in's clock, `time.monotonic` where nothing else is given: on Linux that is the machine's, so
 consumers in other processes of the machine may compare theirs.
 
-Kinds of entries: connect, hello, identify, refused (too soon: op 9), ready, settled (all guilds of the READY have
-come that can), resume, resumed, invalid (op 9), reconnect (op 7), asked (op 1), answered, closed (by the client or a
-broken line; `code` 1006 where no code came), shut (by the stand-in), over (a session is gone), breach (what Discord
-bears with).
+Kinds of entries: connect, hello, beat (a connection's first), identify, refused (too soon: op 9), ready, settled (all
+guilds of the READY have come that can), resume, resumed, invalid (op 9), reconnect (op 7), asked (op 1), answered,
+closed (by the client or a broken line; `code` 1006 where no code came), shut (by the stand-in), over (a session is
+gone), breach (what Discord bears with). Of connect, identify and resume `why` is the door: main or resume.
 
 An event's number is in no payload. It is found again by the event's *mark*, a digest of its name and all of its data;
 events that are equal in everything have one mark and several numbers.

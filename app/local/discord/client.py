@@ -65,7 +65,7 @@ class Client:
         self._outbox: deque[str] = deque()
         self._wake = asyncio.Event()
         self._shut = False
-        self._asked = False
+        self._asked = self._has_beaten = False
         self._sent_s: deque[float] = deque()
         self._beat_s = 0.0
         self._timers: list[asyncio.TimerHandle] = []
@@ -151,6 +151,9 @@ class Client:
     def _beaten(self, sequence: int | None) -> None:
         self._beat_s = self._gateway.now_s()
         self._gateway.book.beats += 1
+        if not self._has_beaten:
+            self._has_beaten = True
+            self.note("beat")
         if self._asked:
             self._asked = False
             self.note("answered")

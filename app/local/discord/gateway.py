@@ -96,10 +96,10 @@ class Gateway:
     async def stop(self) -> None:
         """Drop every connection and session. ExceptionGroup: the stand-in had errors of its own, seen as code 1011."""
         self._welcome.end()
-        for timer in self._windows.values():
-            timer.cancel()
         await self.main.end()
         await self.resume_door.end()
+        for timer in self._windows.values():
+            timer.cancel()
         if self._defects:
             raise ExceptionGroup("the stand-in itself is at fault", self._defects)
 
@@ -179,7 +179,7 @@ class Gateway:
     def identify(self, client: Client, asked: Identify) -> None:
         """Op 2. Raises `Breach`."""
         who: dict[str, Any] = {"shard": asked.shard, "total": asked.total}
-        client.note("identify", **who, bucket=self._admission.bucket(asked.shard))
+        client.note("identify", **who, bucket=self._admission.bucket(asked.shard), why=client.door)
         verdict = self._admission.judge(asked, self.now_s())
         if verdict == "overdrawn":
             self.reset_token("more identifies than the day has")
