@@ -108,7 +108,7 @@ class Settings(DiscordSettings):
     pods on one host each need their own."""
 
     ready_stall_s: float = Field(default=30.0, ge=1, le=86400, validation_alias="READY_STALL_S")
-    """Seconds until `/ready` turns: messages wait, there is room for them, and this pod took nothing; or its loop
+    """Seconds until `/ready` turns: messages are queued, there is room for them, and this pod took nothing; or its loop
     stands still."""
 
     health_stall_s: float = Field(default=60.0, ge=1, le=86400, validation_alias="HEALTH_STALL_S")

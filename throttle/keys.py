@@ -14,7 +14,7 @@ names                     none    hash, pod -> its newest incarnation
 held:<member>             none    hash, take id -> message: the only truth about what is under way
 epoch                     none    random, written once: tells a loss of data from a lost connection
 seq                       none    counter of takes
-parked, dead              none    messages waiting for their time; dead letters
+parked, dead              none    messages until they are due; dead letters
 guard                     20 TTL  no return of silent members before this time
 waiting*, wanted, waited  1 min   who waits for what
 rung, coming:<queue>      1 min   bells under way

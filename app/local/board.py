@@ -112,7 +112,7 @@ def line(scene: Scene) -> str:
         return text + (scene.note or "starting")
     counts = scene.view.counts
     text += f"alive {counts.alive}  busy {counts.busy}  capacity {counts.capacity}  reserve {counts.reserve}  "
-    text += f"waiting {sum(scene.view.waiting.values())}  done {scene.done}"
+    text += f"queued {sum(scene.view.queued.values())}  done {scene.done}"
     text += f" of {scene.total}" if scene.total else ""
     return text + (f"  critical {scene.critical_ms[-1]:.0f} ms" if scene.critical_ms else "")
 
@@ -140,13 +140,13 @@ def render(scene: Scene) -> RenderableType:
 def _numbers(scene: Scene) -> Table:
     table = Table.grid(padding=(0, 3))
     counts = scene.view.counts if scene.view else None
-    waiting = sum(scene.view.waiting.values()) if scene.view else 0
+    queued = sum(scene.view.queued.values()) if scene.view else 0
     shown = {
         "alive": counts.alive if counts else 0,
         "busy": counts.busy if counts else 0,
         "capacity": counts.capacity if counts else 0,
         "reserve": counts.reserve if counts else 0,
-        "waiting": waiting,
+        "queued": queued,
         "done": scene.done,
         "kills": scene.kills,
     }

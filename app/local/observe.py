@@ -30,7 +30,7 @@ class View:
     """The fleet at one instant (the parts are read one after the other, milliseconds apart)."""
 
     counts: Counts
-    waiting: dict[str, int]
+    queued: dict[str, int]
     """Queue -> messages in it, all priorities together."""
     held: dict[str, int]
     """Pod -> messages that it holds, for each pod that is a member."""
@@ -90,11 +90,11 @@ class Observer:
             answers = cast("list[object]", pipe.execute(raise_on_error=False))
         numbers = [answer if isinstance(answer, int) else 0 for answer in answers]  # an error: the key is no list
         steps = len(PRIORITY_LISTS)
-        waiting = {q: sum(numbers[n * steps : (n + 1) * steps]) for n, q in enumerate(self.queues)}
+        queued = {q: sum(numbers[n * steps : (n + 1) * steps]) for n, q in enumerate(self.queues)}
         held = numbers[len(self.queues) * steps :]
         return View(
             counts=self._operations.counts(),
-            waiting=waiting,
+            queued=queued,
             held={member.rpartition("#")[0]: number for member, number in zip(members, held, strict=True)},
         )
 

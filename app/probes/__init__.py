@@ -10,7 +10,7 @@ path       503 when                                                      what Ku
            once it did, never again
 /ready     it drains; it does not consume; the broker is away; no beat   shows it; a deployment waits
            was accepted for a TTL; its loop stands for READY_STALL_S;
-           messages wait, there is room, and it took nothing for
+           messages are queued, there is room, and it took none for
            READY_STALL_S (degraded)
 /health    its loop stands for HEALTH_STALL_S                            restarts it
 =========  ============================================================  ===================================
@@ -39,7 +39,7 @@ to crash half way, and nothing is written anywhere.
 =============  =====================================================================================================
 `verdicts`     facts in, verdicts out: pure
 `watching`     gathers the facts of a worker and of beat
-`backlog`      whether messages wait that this pod might take; the fleet's numbers where this pod is the doorkeeper
+`backlog`      whether messages are queued that this pod might take; the fleet's numbers where it is the doorkeeper
 `metrics`      Prometheus' metrics from the table in `throttle.events`
 `answers`      which path is answered with what
 `server`       HTTP, in a thread of the operating system (`throttle.worker.native`)

@@ -1,4 +1,4 @@
-"""Whether messages wait that this pod is free to take: the one question of the probes that costs commands.
+"""Whether messages are queued that this pod is free to take: the one question of the probes that costs commands.
 
 Asked by a thread of its own, a few times in READY_STALL_S, and only while the pod has a free place and Redis answers.
 A consumer may hang in ways that leave the loop turning (its connection is dead and nobody noticed, its credit is
@@ -78,7 +78,7 @@ class Fleet(NamedTuple):
 
 
 def admitted(counts: Counts, *, holds: bool, critical: int, normal: int) -> bool:
-    """Whether the rule would let this pod take one of the messages that wait in these lanes."""
+    """Whether the rule would let this pod take one of the messages queued in these lanes."""
     others = counts.busy - (1 if holds else 0)
     return critical > 0 or (normal > 0 and others < counts.capacity)
 
@@ -102,7 +102,7 @@ class Backlog:
             self._thread.start()
 
     def untaken_s(self, now_s: float) -> float:
-        """For how long messages have waited for this pod in vain."""
+        """For how long messages have been queued for this pod in vain."""
         since_s = self._since_s
         return 0.0 if since_s is None else now_s - since_s
 
@@ -113,9 +113,9 @@ class Backlog:
         moved, self._taken = taken != self._taken, taken
         lanes = self._pod.lanes() if keeps or self._pod.is_free() else Lanes((), ())
         if keeps or any(lanes):
-            waiting, fleet = self._read(lanes)
+            queued, fleet = self._read(lanes)
             self.fleet = fleet if keeps else None
-            critical, normal = (sum(waiting[key] for key in lane) for lane in lanes)
+            critical, normal = (sum(queued[key] for key in lane) for lane in lanes)
             offered = admitted(fleet.counts, holds=self._pod.holds(), critical=critical, normal=normal)
             if offered and not moved and self._pod.is_free():
                 self._since_s = now_s if since_s is None else since_s
@@ -131,13 +131,13 @@ class Backlog:
                 pipe.llen(key)
             pipe.hgetall(operations.keys.stats())
             *lengths, found = pipe.execute(raise_on_error=False)
-        waiting = {key: n if isinstance(n, int) else 0 for key, n in zip(keys, lengths, strict=True)}
+        lengths_of = {key: n if isinstance(n, int) else 0 for key, n in zip(keys, lengths, strict=True)}
         stats = {_text(k): int(v) for k, v in cast("dict[Any, Any]", found).items()} if isinstance(found, dict) else {}
         queued: dict[str, int] = {}
-        for key, length in waiting.items():
+        for key, length in lengths_of.items():
             name = key.removeprefix(operations.keys.prefix).partition(PRIORITY)[0]
             queued[name] = queued.get(name, 0) + length
-        return waiting, Fleet(operations.counts(), queued, stats)
+        return lengths_of, Fleet(operations.counts(), queued, stats)
 
     def _run(self) -> None:
         while True:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from throttle.events import Event, Metric
 
-WAITING = 100_000
+UNHEARD = 100_000
 """Events that may wait for somebody to look at them; a second's worth of a very busy pod is a tenth of that."""
 
 Reading = tuple[tuple[str, ...], float]
@@ -43,7 +43,7 @@ class Metrics(Collector):
 
     def __init__(self, read: Callable[[], Mapping[str, Sequence[Reading]]] | None = None) -> None:
         """Collect; `read` answers what is read at a scrape, by the name of the metric."""
-        self._waiting: deque[tuple[Event, Sequence[object]]] = deque(maxlen=WAITING)
+        self._unheard: deque[tuple[Event, Sequence[object]]] = deque(maxlen=UNHEARD)
         self._read = read
         self._lock = threading.Lock()
         self.registry = CollectorRegistry()
@@ -59,14 +59,14 @@ class Metrics(Collector):
 
     def hear(self, event: Event, values: Sequence[object]) -> None:
         """Note an event. From any thread, at once."""
-        self._waiting.append((event, values))
+        self._unheard.append((event, values))
 
     def work_off(self) -> None:
         """Count what was heard. From any thread of those that serve."""
         with self._lock:
             while True:
                 try:
-                    event, values = self._waiting.popleft()
+                    event, values = self._unheard.popleft()
                 except IndexError:
                     return
                 self._count(event, values)

@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     stand_in: bool = False
     """Another process beats while a task holds this one up."""
     untaken_s: float = 0.0
-    """For how long messages have waited that this pod was free to take, without taking any."""
+    """For how long messages have been queued that this pod was free to take, without taking any."""
 
 
 class Limits(NamedTuple):
@@ -96,7 +96,7 @@ def ready(facts: Facts, limits: Limits) -> Verdict:
         text = f"its last beat was {facts.beat_age_s:.0f} s ago; after {facts.ttl_s:g} s it counts as dead"
         found.append(Reason("silent", text))
     if facts.untaken_s >= limits.ready_stall_s:
-        text = f"messages wait, there is room for them, and it has taken nothing for {facts.untaken_s:.0f} s"
+        text = f"messages are queued, there is room for them, and it has taken nothing for {facts.untaken_s:.0f} s"
         found.append(Reason("degraded", text))
     return Verdict("ready", tuple(found))
 

@@ -1,31 +1,30 @@
 """`python -m app shards`: what a person asks of a bot's shards and does to them.
 
-=====  ===========================================================================================
-code   means
-=====  ===========================================================================================
-0      it was shown or done, or was so already
-1      it was refused, or Discord could not be asked, with one line that says why; nothing was changed
-2      it was asked wrongly, or no bot is configured: nothing was done
-69     Redis cannot be used; see the line
-130    a watch was ended
-=====  ===========================================================================================
+The exit codes are those of the whole command line (`app.command_line`).
 
 With `--json` standard output has one JSON document and nothing else; with `--watch` as well, one in each line.
+
+Redis is tried once, for `ANSWER_S`, and Discord for `DISCORD_S`. Whoever waits for more than a second reads on standard
+error for whom, and for how long at most.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
+from redis.retry import Retry
 
-from app.settings import load_settings
+from app.settings import load_settings, without_password
 from app.shards.looking import figures, lines
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Numbers, Operations, read_looked, read_outcome
@@ -35,7 +34,7 @@ from throttle.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from app.settings import Settings
     from tasks.shards.answers import Looked
@@ -45,6 +44,9 @@ REFUSED, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
 WATCH_S = 1.0
 ANSWER_S = 5.0
 AUTO = "auto"
+DISCORD_S = 8.0
+SILENT_S = 1.0
+"""So long nobody is told what is waited for."""
 CLEAR = "\x1b[H\x1b[2J"
 WHY = {
     "pending": "another target is pending; wait for it, or abort it",
@@ -109,6 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
         with _client(settings) as client:
             numbers = Numbers(ttl_ms=int(settings.shard_ttl_s * 1000))
             reached = Reached(client, Operations(Keys(settings.discord_bot_id), numbers))
+            with waiting_for(f"Redis at {without_password(settings.redis_url)}", ANSWER_S):
+                client.ping()
             return _do(reached, settings, arguments)
     except KeyboardInterrupt:  # the end of a watch
         return INTERRUPTED
@@ -128,9 +132,13 @@ def _do(reached: Reached, settings: Settings, arguments: argparse.Namespace) -> 
 
 
 def _client(settings: Settings) -> redis.Redis:
-    limits = {"socket_timeout": ANSWER_S, "socket_connect_timeout": ANSWER_S}
     if not settings.redis_url.startswith("sentinel"):
-        return redis.Redis.from_url(settings.redis_url, **limits)
+        return redis.Redis.from_url(
+            settings.redis_url,
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=ANSWER_S,
+            retry=Retry(NoBackoff(), 0),  # by itself redis-py tries a connection four times
+        )
     raise redis.ConnectionError("the shards' commands do not know Sentinel yet; name the master in REDIS_URL")
 
 
@@ -167,7 +175,8 @@ def _aim(reached: Reached, settings: Settings, total: int, *, unasked: bool) -> 
     advice = None
     if not unasked:
         try:
-            advice = asyncio.run(_advice(settings))
+            with waiting_for(f"Discord at {settings.discord_api_url}", DISCORD_S):
+                advice = asyncio.run(_advice(settings))
         except DiscordError as error:
             return _say(f"{error} (--unasked does without it)", REFUSED)
     why = refusal(total, advice)
@@ -183,7 +192,7 @@ def _aim(reached: Reached, settings: Settings, total: int, *, unasked: bool) -> 
 
 async def _advice(settings: Settings) -> Advice:
     token = settings.discord_token.get_secret_value() if settings.discord_token else ""
-    async with Rest(settings.discord_api_url, token) as rest:
+    async with Rest(settings.discord_api_url, token, request_s=DISCORD_S / 2, within_s=DISCORD_S) as rest:
         told = await rest.gateway_bot()
     return Advice(told.shards, told.total, told.max_concurrency)
 
@@ -193,6 +202,18 @@ def _abort(reached: Reached) -> int:
         return _say("no target is pending", REFUSED)
     sys.stdout.write("the pending target is given up\n")
     return 0
+
+
+@contextlib.contextmanager
+def waiting_for(whom: str, at_most_s: float) -> Generator[None]:
+    """Tell a person what is waited for, once it takes more than a moment. Standard output stays as it is."""
+    told = threading.Timer(SILENT_S, _say, (f"waiting for {whom}, {at_most_s:g} s at most", 0))
+    told.daemon = True
+    told.start()
+    try:
+        yield
+    finally:
+        told.cancel()
 
 
 def _say(line: str, code: int) -> int:

@@ -17,8 +17,8 @@ import click
 from pydantic import AliasChoices
 from pydantic_settings import BaseSettings
 
+import app.command_line
 import app.settings
-import app.shards.commands
 import tasks.shards.keys
 import throttle.commands
 import throttle.errors
@@ -176,7 +176,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]
     "keys-shards": (("key", "TTL", "what it holds"), shard_key_rows),
     "commands": (("command", "what it does", "options"), command_rows),
     "exit-codes": (("exit code", "means"), lambda: exit_code_rows(throttle.commands)),
-    "exit-codes-shards": (("exit code", "means"), lambda: exit_code_rows(app.shards.commands)),
+    "exit-codes-app": (("exit code", "means"), lambda: exit_code_rows(app.command_line)),
     "metrics-events": (
         METRIC,
         lambda: metric_rows(metric for event in throttle.events.EVENTS for metric in event.metrics),

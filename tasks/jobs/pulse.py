@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class Pulse(TypedDict):
-    """How the fleet stood, and how many messages waited in each queue."""
+    """How the fleet stood, and how many messages were queued where."""
 
     alive: int
     busy: int
     capacity: int
     reserve: int
-    waiting: dict[str, int]
+    queued: dict[str, int]
 
 
 @shared_task
@@ -41,19 +41,19 @@ def pulse() -> Pulse:
         # The channel's own client renames keys where a prefix is set; Fleet does that itself.
         client = redis.Redis(connection_pool=channel.pool)
         counts = Fleet(client, prefix=channel.global_keyprefix).counts()
-        waiting = {name: channel._size(name) for name in app.amqp.queues}  # noqa: SLF001 - sums the priorities
+        queued = {name: channel._size(name) for name in app.amqp.queues}  # noqa: SLF001 - sums the priorities
     logger.info(
-        "fleet: %d alive, %d busy, capacity %d, reserve %d; waiting: %s",
+        "fleet: %d alive, %d busy, capacity %d, reserve %d; queued: %s",
         counts.alive,
         counts.busy,
         counts.capacity,
         counts.reserve,
-        ", ".join(f"{name} {length}" for name, length in waiting.items()),
+        ", ".join(f"{name} {length}" for name, length in queued.items()),
     )
     return Pulse(
         alive=counts.alive,
         busy=counts.busy,
         capacity=counts.capacity,
         reserve=counts.reserve,
-        waiting=waiting,
+        queued=queued,
     )

@@ -7,17 +7,24 @@ wait holds for later calls too: they do not ask before it is over. After a 401 n
 The token goes into one header of a request. It is in no message, no representation and no exception of this module:
 aiohttp's own exceptions carry the request with its headers, so none leaves, not even as a context. Redirects are
 not followed and no proxy of the environment is used: both would show the token to somebody else.
+
+A look-up of a name cannot be broken off, and takes as long as the machine's resolver likes: half a minute where no
+server of names answers. It runs in a daemon thread, so that neither a call nor the end of the process waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
+import socket
+import threading
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import aiohttp
+from aiohttp.resolver import ThreadedResolver
 
 from tasks.shards.gateway_bot import GatewayBot, Later, Never, Refused, judge
 from throttle.errors import HeadroomError
@@ -142,13 +149,54 @@ class Rest:
 
     async def _request(self) -> GatewayBot | Later | Never | Refused:
         if self._session is None:
-            self._session = aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+            connector = aiohttp.TCPConnector(resolver=ThreadedResolver(cast("Any", Names())))
+            self._session = aiohttp.ClientSession(
+                connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+            )
         headers = {"Authorization": f"Bot {self._token}", "User-Agent": USER_AGENT}
         async with self._session.get(self._url, headers=headers, allow_redirects=False) as answer:
             body = await _read(answer.content)
             if body is None:
                 return Later(f"it answered more than {LARGEST_BODY} bytes")
             return judge(answer.status, answer.headers.get("Retry-After"), body)
+
+
+class Names:
+    """The two look-ups of an event loop that aiohttp's resolver uses, each in a daemon thread."""
+
+    async def getaddrinfo(self, *arguments: Any, **options: Any) -> Any:
+        """See `socket`."""
+        return await _apart(socket.getaddrinfo, *arguments, **options)
+
+    async def getnameinfo(self, *arguments: Any) -> Any:
+        """See `socket`."""
+        return await _apart(socket.getnameinfo, *arguments)
+
+
+async def _apart(look_up: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Await a call in a thread that nobody joins. One that is cancelled goes on unheard."""
+    loop, answer = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def tell(found: Any, error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(found)
+        else:
+            answer.set_exception(error)
+
+    def run() -> None:
+        found: Any = None
+        failure: Exception | None = None
+        try:
+            found = look_up(*arguments, **options)
+        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, found, failure)
+
+    threading.Thread(target=run, name="headroom-names", daemon=True).start()
+    return await answer
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes | None:

@@ -18,7 +18,7 @@ COUNTS = Counts(alive=5, busy=4, capacity=4, draining=0, silent=0, waiters=1, pa
 def scene() -> Scene:
     """A fleet in the middle of its work."""
     made = Scene("Headroom", total=205, done=80, kills=1, critical_ms=[12.4, 8.6], flower="http://127.0.0.1:5555/")
-    made.view = View(COUNTS, waiting={"task_queue": 120, "critical": 1}, held={"pod-1": 1})
+    made.view = View(COUNTS, queued={"task_queue": 120, "critical": 1}, held={"pod-1": 1})
     made.pods = [
         PodRow("pod-1", "busy", "sleep 0a1b2c3d", done=21),
         PodRow("pod-2", "busy", "sleep 4e5f6071", critical=True, done=20),
@@ -36,7 +36,7 @@ def drawn(scene: Scene, width: int = 100) -> str:
 def test_the_picture_shows_every_figure(scene: Scene) -> None:
     picture = drawn(scene)
     for shown in (
-        "alive 5", "busy 4", "capacity 4", "reserve 1", "waiting 121", "done 80", "kills 1", "80 of 205",
+        "alive 5", "busy 4", "capacity 4", "reserve 1", "queued 121", "done 80", "kills 1", "80 of 205",
         "pod-1", "sleep 0a1b2c3d", "killed", "12 ms  9 ms", "http://127.0.0.1:5555/",
     ):  # fmt: skip
         assert shown in picture, picture
@@ -52,7 +52,7 @@ def test_an_empty_scene_can_be_drawn() -> None:
 
 
 def test_a_line_shows_the_same(scene: Scene) -> None:
-    assert line(scene).endswith("alive 5  busy 4  capacity 4  reserve 1  waiting 121  done 80 of 205  critical 9 ms")
+    assert line(scene).endswith("alive 5  busy 4  capacity 4  reserve 1  queued 121  done 80 of 205  critical 9 ms")
 
 
 def test_without_a_terminal_events_and_lines_are_printed_plainly(scene: Scene) -> None:

@@ -80,10 +80,14 @@ def test_a_file_is_compressed_in_the_folder_of_the_setting(workers: Workers) -> 
 
 
 def test_beat_sends_the_pulse_and_a_pod_tells_of_the_fleet(workers: Workers, guard: Guard) -> None:
-    (pod,) = workers.start()
+    (pod,) = workers.start(TASK_TIME_LIMITS="crtical=30/60", TASK_TEMPORARY_ERRORS="requests.ConnectionError")
     placement = replace(workers.placement, settings={**workers.placement.settings, "PULSE_EVERY": "0.2"})
     beat = start_beat(guard, placement)
     wait_until(lambda: "fleet: 1 alive" in pod.read_log(), 20, what="the pulse in the pod's log")
+    slips = [line.partition("headroom: ")[2] for line in pod.read_log().splitlines() if "crtical" in line]
+    assert slips == [
+        "TimeLimits.queues (TASK_TIME_LIMITS) names a queue 'crtical', and this app has none: the nearest is 'critical'"
+    ]
     check_running(beat)
     guard.end(beat)
 

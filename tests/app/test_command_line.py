@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,20 @@ def test_the_demonstration_keeps_every_promise() -> None:
         (["demo", "--no-such"], "unrecognized arguments: --no-such"),
         (["up", "--pods", "51"], "--pods: '51' is not allowed"),
         (["up", "--folder", "/no/such/folder"], "--folder: '/no/such/folder' is not a folder"),
+        (
+            ["drain", "--timeout", "abc"],
+            "drain: argument --timeout: 'abc' is not allowed: a number of seconds from 0 to",
+        ),
+        (["drain", "--timeout", "nan"], "--timeout: 'nan' is not allowed: a number of seconds from 0 to 86400"),
+        (["drain", "--timeout"], "drain: option '--timeout' requires an argument (see python -m app drain --help)"),
+        (["drain", "--tmeout", "3"], "no such option '--tmeout'. Did you mean '--timeout'?"),
+        (["drain", "web-1"], "got unexpected extra argument (web-1) (see python -m app drain --help)"),
+        (
+            ["checkpoints", "--jso", "x"],
+            "unrecognized arguments: x (see python -m app checkpoints --help)",
+        ),
+        (["shards", "target", "many"], "'many' is not allowed: a whole number from 1 to 16384"),
+        (["shards", "dance"], "invalid choice: 'dance'"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "arguments are required: COMMAND"),
     ],
@@ -83,6 +98,47 @@ def test_a_bad_argument_is_one_line_and_code_2(arguments: Sequence[str], reason:
     assert answer.stdout == ""
     (line,) = answer.stderr.splitlines()
     assert reason in line
+
+
+def test_outside_of_the_environment_it_names_what_is_missing_and_what_brings_it() -> None:
+    for command in (["drain"], ["shards"], ["demo"], []):
+        # without `site` Python finds no packages but its own, as one does that is not the environment's
+        answer = subprocess.run(
+            [sys.executable, "-S", "-m", "app", *command], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert (answer.returncode, answer.stdout) == (1, "")
+        (line,) = answer.stderr.splitlines()
+        assert line.startswith("headroom: ")
+        assert " has no package " in line
+        assert f"call {ROOT / '.venv' / 'bin' / 'python'} -m app in its place" in line
+
+
+def test_in_the_image_it_has_all_but_the_local_fleet(tmp_path: Path) -> None:
+    left_out = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#", "!")]
+    assert left_out == ["*", "app/local", "**/__pycache__"]
+    for package in ("app", "tasks", "throttle"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("local", "__pycache__"))
+
+    def there(*arguments: str) -> tuple[int, str]:
+        answer = subprocess.run(
+            [sys.executable, "-m", "app", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "REDIS_URL": "redis://127.0.0.1:1/0", "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        (line,) = answer.stderr.splitlines()
+        return answer.returncode, line
+
+    assert there("demo") == (
+        1,
+        "headroom: demo and up are not part of an image: they run where the repository is, as ./run demo and ./run up",
+    )
+    code, line = there("drain")
+    assert (code, line.startswith("headroom: ")) == (4, True), line
+    code, line = there("checkpoints")
+    assert (code, "the store of checkpoints does not answer" in line) == (69, True), line
 
 
 def test_what_is_wrong_is_said_of_the_command_that_was_called() -> None:

@@ -47,7 +47,7 @@ def send(producer: Celery, seconds: float, queue: str = "task_queue", **options:
 def test_an_empty_server_shows_an_empty_fleet(observer: Observer) -> None:
     view = observer.look()
     assert view.counts.alive == 0
-    assert view.waiting == {"task_queue": 0, "critical": 0}
+    assert view.queued == {"task_queue": 0, "critical": 0}
     assert view.held == {}
     assert observer.remaining() == set()
     assert observer.journal() == []
@@ -57,7 +57,7 @@ def test_an_empty_server_shows_an_empty_fleet(observer: Observer) -> None:
 def test_messages_of_every_priority_are_counted_and_remain(producer: Celery, observer: Observer) -> None:
     sent = {send(producer, 1, priority=priority).task for priority in (0, 3, 6, 9)}
     sent.add(send(producer, 1, "critical").task)
-    assert observer.look().waiting == {"task_queue": 4, "critical": 1}
+    assert observer.look().queued == {"task_queue": 4, "critical": 1}
     assert observer.remaining() == sent
 
 

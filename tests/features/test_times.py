@@ -120,7 +120,7 @@ def test_expires_while_parked(fleet: Fleet, pool: str) -> None:
     assert fleet.started(task) == 0
 
 
-@feature(GROUP, "`revoke`: waiting in the queue", cannot={"solo": DEAF})
+@feature(GROUP, "`revoke`: queued", cannot={"solo": DEAF})
 def test_revoke_waiting(fleet: Fleet, pool: str) -> None:
     others = blocked(fleet, "revoke:go")
     task = fleet.send("add", 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from app.local.processes import ROOT
 from app.local.servers import free_port
 from app.local.waiting import wait_until
 from app.settings import variables
+from app.shards import commands
 from app.shards.commands import Reached
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Hold, Known, Numbers, Operations, read_synced
@@ -225,6 +228,40 @@ def test_a_redis_that_is_away_is_one_line(
 ) -> None:
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{free_port()}/0")
     assert "Redis failed: " in refused(capsys, code=69)
+
+
+def test_whoever_waits_is_told_for_whom_and_the_wait_ends(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "SILENT_S", 0.05)
+    monkeypatch.setattr(commands, "DISCORD_S", 0.6)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("DISCORD_API_URL", f"http://{where}/api/v10")
+        assert main(["shards", "target", "4"]) == 1
+        captured = capsys.readouterr()
+        waited, why = captured.err.splitlines()
+        assert waited == f"headroom: waiting for Discord at http://{where}/api/v10, 0.6 s at most"
+        assert why.startswith("headroom: Discord cannot be used: no answer in ")
+        assert captured.out == ""
+        monkeypatch.setattr(commands, "ANSWER_S", 0.3)
+        monkeypatch.setenv("REDIS_URL", f"redis://:secret@{where}/0")
+        assert main(["shards", "target", "4"]) == 69
+        waited, why = capsys.readouterr().err.splitlines()
+        assert waited == f"headroom: waiting for Redis at redis://***@{where}/0, 0.3 s at most"
+        assert why.startswith("headroom: Redis failed: Timeout")
+        assert silent_connections(silent) <= 1 + 2 + 1, "Redis is tried once"
+
+
+def silent_connections(server: socket.socket) -> int:
+    """How many connections wait to be accepted."""
+    server.settimeout(0)
+    found = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            found += 1
+    return found
 
 
 def test_a_watch_shows_each_change_until_it_is_ended(fleet: Fleet) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -267,3 +268,22 @@ def test_the_stand_in_keeps_the_days_book() -> None:
     assert [bot.identified() for _ in range(3)] == [True, True, False]
     assert bot.token_reset
     assert not bot.knows(f"Bot {bot.token}")
+
+
+def test_a_look_up_of_a_name_that_takes_for_ever_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    found: list[threading.Thread] = []
+
+    def look_up(*_: object, **__: object) -> list[object]:
+        found.append(threading.current_thread())
+        over.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    (answer,) = ask("http://discord.invalid/api", request_s=0.2, within_s=0.3)
+    assert "no answer in" in failed(answer)
+    assert found
+    assert all(thread.is_alive() and thread.daemon for thread in found), "neither the call nor the loop's end waits"
+    over.set()
+    for thread in found:
+        thread.join(10)

@@ -398,3 +398,23 @@ def test_status_sees_behind_a_prefix(valkey: Client) -> None:
     operations.back(A, 1, "dead", reason="rejected")
     (letter,) = json.loads(run(app, "dead", "list", "--json").stdout)
     assert letter["queue"] == "celery"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("stat",), "celery throttle: there is no command 'stat': allowed are dead, drain, schedule, status"),
+        (("dead", "lst"), "celery throttle dead: there is no command 'lst': allowed are drop, list, requeue, show"),
+        (("dead", "list", "--queue"), "celery throttle dead list: option '--queue' requires an argument"),
+        (("dead", "drop", "--no"), "celery throttle dead drop: no such option '--no'"),
+        (("dead", "show"), "celery throttle dead show: missing argument 'ID...'"),
+        (("status", "now"), "celery throttle status: got unexpected extra argument (now)"),
+        (("drain", "--timeout", "abc"), "celery throttle drain: argument --timeout: 'abc' is not allowed: a number of"),
+    ],
+)
+def test_what_was_asked_wrongly_is_one_line(shop: Shop, arguments: tuple[str, ...], said: str) -> None:
+    answer = shop.run(*arguments)
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith(said)
+    assert line.endswith(" --help)")

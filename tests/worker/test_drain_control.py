@@ -154,10 +154,21 @@ def test_the_command_names_what_is_left_over(fleet: Fleet) -> None:
     assert queued(fleet) == []
 
 
-@pytest.mark.parametrize("arguments", [["--timeout", "-1"], ["--timeout", "soon"], ["--what"]])
-def test_a_wrong_argument_is_one_line(fleet: Fleet, arguments: list[str]) -> None:
-    refused = command(fleet, AS_APP, *arguments)
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--timeout", "-1"], "argument --timeout: '-1' is not allowed: a number of seconds from 0 to 86400"),
+        (["--timeout", "soon"], "argument --timeout: 'soon' is not allowed: a number of seconds from 0 to 86400"),
+        (["--what"], "no such option '--what'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(fleet: Fleet, arguments: list[str], said: str) -> None:
+    for program in (AS_APP, AS_CELERY):
+        refused = command(fleet, program, *arguments)
+        assert (refused.returncode, refused.stdout) == (2, ""), refused
+        (line,) = refused.stderr.splitlines()
+        assert f"drain: {said}" in line
+        assert line.endswith("drain --help)")
 
 
 def test_somebody_else_at_the_address_is_one_line() -> None:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from tests.support.servers import Client, StartServer
 
 
-def start(url: str, folder: Path, **settings: str) -> tuple[int, str]:
+def start(url: str, folder: Path, *, app: str = "tests.worker.workload", **settings: str) -> tuple[int, str]:
     """Start a worker that is expected to refuse; its exit code and what it wrote to standard error."""
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "REDIS_URL": url, "POD_NAME": "pod", **settings}
     answer = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "celery", "-A", "tests.worker.workload", "worker", "--pool", "solo"],
+        [sys.executable, "-W", "ignore", "-m", "celery", "-A", app, "worker", "--pool", "solo"],
         env=environment,
         cwd=folder,
         capture_output=True,

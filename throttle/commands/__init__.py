@@ -23,13 +23,14 @@ import click
 
 from throttle.commands.drain import drain
 from throttle.commands.letters import dead
+from throttle.commands.lines import OneLineGroup
 from throttle.commands.schedule import schedule
 from throttle.commands.status import status
 
 __all__ = ["command"]
 
 
-@click.group("throttle", no_args_is_help=True)
+@click.group("throttle", cls=OneLineGroup, no_args_is_help=True)
 def command() -> None:
     """Look at a fleet that throttle.install made, at its schedule and at its dead letters; drain a worker of it."""
 

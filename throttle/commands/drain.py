@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from throttle.commands.lines import OneLine, Seconds
 from throttle.commands.printing import in_one_line, print_json
 from throttle.commands.reaching import ASKED_WRONGLY, complain
 from throttle.control import ask, find
@@ -35,12 +36,12 @@ LOOK_S = 0.2
 NAMED = 5
 
 
-@click.command("drain")
+@click.command("drain", cls=OneLine)
 @click.option("--wait", is_flag=True, help="Wait until the worker is dry, or what is left over is known.")
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0, 86400),
+    type=Seconds(),
     metavar="S",
     help="Seconds until running tasks are told to stop; 0: never. [default: THROTTLE_DRAIN_TIMEOUT]",
 )

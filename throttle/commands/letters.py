@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from throttle.commands.lines import OneLineGroup
 from throttle.commands.printing import columns, in_one_line, plain, print_json, print_json_list, when
 from throttle.commands.reaching import ASKED_WRONGLY, UNDONE, complain, fleet, refuse
 from throttle.dead import DeadLetters, Letter, Outcome
@@ -54,7 +55,7 @@ naming = click.argument("ids", nargs=-1, metavar="[ID]...")
 in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("dead", no_args_is_help=True)
+@click.group("dead", cls=OneLineGroup, no_args_is_help=True)
 def dead() -> None:
     """Look at dead letters, requeue them, drop them.
 

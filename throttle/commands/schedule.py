@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from throttle.commands.lines import OneLine
 from throttle.commands.printing import columns, in_one_line, print_json, when
 from throttle.commands.reaching import fleet
 from throttle.schedule import look
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 HEAD = ("entry", "schedule", "last due", "ran", "runs", "next due")
 
 
-@click.command("schedule")
+@click.command("schedule", cls=OneLine)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def schedule(context: click.Context, *, as_json: bool) -> None:

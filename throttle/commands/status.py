@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from throttle.commands.lines import OneLine
 from throttle.commands.printing import in_one_line, print_json
 from throttle.commands.reaching import Reached, fleet
 from throttle.dead import PRIORITY
@@ -19,7 +20,7 @@ STEPS = (0, 3, 6, 9)
 """kombu's priorities on Redis, where the app names no others."""
 
 
-@click.command("status")
+@click.command("status", cls=OneLine)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def status(context: click.Context, *, as_json: bool) -> None:

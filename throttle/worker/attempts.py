@@ -122,7 +122,8 @@ def _carrying(task: Any, run: Callable[..., Any]) -> Callable[..., Any]:
 
 def kind(task: Any, error: type[BaseException]) -> str:
     """What an error of a task is: permanent, temporary, or '' for one that nobody has named."""
-    retries: Retries = task.app.throttle.retries
+    made = task.app.throttle
+    retries: Retries = made.resolved or made.retries
     for permanent, temporary in (
         (getattr(task, "permanent", ()), getattr(task, "temporary", ())),
         ((PermanentError,), (TemporaryError,)),

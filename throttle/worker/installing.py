@@ -76,6 +76,8 @@ class Installation:
     """In a worker's main process, from `worker_init` on."""
     drain: Drain | None = None
     """Likewise."""
+    resolved: Retries | None = None
+    """Likewise: `retries` with each error by its true name."""
 
     def same(self, other: Installation) -> bool:
         """Whether another call asked for the same."""

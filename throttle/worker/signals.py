@@ -3,8 +3,8 @@
 
 ==================  ==================================================================================================
 `celeryd_init`      notes the options of the command line
-`worker_init`       checks the settings, reaches Redis, looks whether it is allowed what it needs there, joins the fleet
-                    under the pod's name, starts the heartbeat
+`worker_init`       checks the settings and the names in them (`names`), reaches Redis, looks whether it is allowed
+                    what it needs there, joins the fleet under the pod's name, starts the heartbeat
 `worker_ready`      says in one line what this worker is
 `task_prerun`       verifies that the task came by a take or with a permit, in the process that runs it
 `task_postrun`      after a large task, gives memory back to the system (`memory`)
@@ -31,7 +31,7 @@ from celery.apps.worker import REMAP_SIGTERM
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import attempts, installing, limits, memory, ownership, retries, stopping, telling
+from throttle.worker import attempts, installing, limits, memory, names, ownership, retries, stopping, telling
 from throttle.worker.connecting import reach
 from throttle.worker.drain import Drain
 from throttle.worker.driver import Driver, clash_line
@@ -70,6 +70,7 @@ def worker_init(sender: Any, **_: Any) -> None:
         return
     try:
         installing.check(sender.app)
+        made.resolved = names.resolve(made.retries)
         made_for = Driver if made.gate == "take" else GateDriver
         driver = made_for(reach(sender.app, made.settings, made.options), made.settings)
         driver.read_clock()
@@ -153,6 +154,7 @@ def worker_ready(sender: Any, **_: Any) -> None:
             "while kombu fetches it, and one that it held comes back only by the visibility timeout (docs/limits.md)",
             f" because {made.against}" if made.against else "",
         )
+    names.tell(app)
     early = installing.early_tasks(app)
     if early:
         logger.warning(
