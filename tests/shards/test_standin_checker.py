@@ -173,7 +173,7 @@ def test_a_load_through_reconnects_is_heard_once_and_in_order(forget: int) -> No
             load = Load(discord, 1000.0)
             async with load:
                 chance = random.Random(5)
-                while load.said < 600:
+                while load.said < 600 or len(discord.book.of("resumed")) < 6:
                     await asyncio.sleep(0.03)
                     discord.act(Fault(do="reconnect", shard=chance.randrange(4)))
             await until(
@@ -185,7 +185,6 @@ def test_a_load_through_reconnects_is_heard_once_and_in_order(forget: int) -> No
             verdict = weigh(discord.book.told, reports)
             assert verdict.told >= 600
             assert verdict.unknown == {"GUILD_CREATE": 40} or forget
-            assert len(discord.book.of("resumed")) > 5
             assert bool(verdict.doubled) == bool(forget)
             if not forget:
                 assert verdict.broken == []

@@ -69,7 +69,8 @@ class Gateway:
         self._admission = Admission(bot, self.terms, self.guilds)
         self._numbers = itertools.count(1)
         self._welcome = Welcome(self.guilds, self.terms, self.book)
-        self._windows: dict[str, asyncio.TimerHandle] = {}
+        self.windows: dict[str, asyncio.TimerHandle] = {}
+        """The ends of sessions without a connection."""
         self._defects: list[Exception] = []
 
     @property
@@ -98,7 +99,7 @@ class Gateway:
         self._welcome.end()
         await self.main.end()
         await self.resume_door.end()
-        for timer in self._windows.values():
+        for timer in self.windows.values():
             timer.cancel()
         if self._defects:
             raise ExceptionGroup("the stand-in itself is at fault", self._defects)
@@ -223,7 +224,7 @@ class Gateway:
         self._attach(client, session, asked.sequence)
 
     def _attach(self, client: Client, session: Session, sequence: int) -> None:
-        window = self._windows.pop(session.name, None)
+        window = self.windows.pop(session.name, None)
         if window is not None:
             window.cancel()
         session.client, client.session = client, session
@@ -249,8 +250,8 @@ class Gateway:
             client.session = session.client = None
         if over:
             self._end(session, over)
-        elif session.client is None and not session.over and session.name not in self._windows:
-            self._windows[session.name] = asyncio.get_running_loop().call_later(
+        elif session.client is None and not session.over and session.name not in self.windows:
+            self.windows[session.name] = asyncio.get_running_loop().call_later(
                 self.terms.resume_window_s, self._end, session, "nobody resumed it"
             )
 
@@ -263,7 +264,7 @@ class Gateway:
             self._end(session, why)
 
     def _end(self, session: Session, why: str) -> None:
-        window = self._windows.pop(session.name, None)
+        window = self.windows.pop(session.name, None)
         if window is not None:
             window.cancel()
         if self.sessions.end(session, why):
