@@ -61,6 +61,8 @@ def missing(
     keys: Sequence[str] = (),
     subscribes: Sequence[str] = (),
     publishes: Sequence[str] = (),
+    hears: Sequence[str] = (),
+    scripted: Sequence[Sequence[str]] = (),
 ) -> list[str]:
     """ACL rules that the client's user lacks. Some forty round trips, once.
 
@@ -69,6 +71,8 @@ def missing(
         keys: queues that are to be taken from, and what else is to be reached.
         subscribes: patterns that are subscribed to.
         publishes: channels that are published on (nothing is: the message is empty).
+        hears: channels that are subscribed to by their names.
+        scripted: further commands of scripts, with words that make them valid.
 
     Raises:
         redis.RedisError: another failure than a missing right.
@@ -78,12 +82,14 @@ def missing(
     found = [_refusal(client, words, key) for words in DIRECT]
     found += _in_transaction(client)
     if "+time" not in found:  # which every script begins with
-        found += _in_script(operations, key)
+        found += _in_script(operations, key, (*SCRIPTED, *scripted))
         found += [_on_key(operations, each) for each in keys if f"~{own}*" not in found]
     for channel in publishes:
         found += _on_channel(client, channel, ("PUBLISH", channel, ""))
     for pattern in subscribes:
         found += _on_channel(client, pattern, ("PSUBSCRIBE", pattern), ("PUNSUBSCRIBE", pattern))
+    for channel in hears:
+        found += _on_channel(client, channel, ("SUBSCRIBE", channel), ("UNSUBSCRIBE", channel))
     return sorted({rule for rule in found if rule})
 
 
@@ -117,8 +123,8 @@ def _in_transaction(client: redis.Redis) -> list[str]:
     return found
 
 
-def _in_script(operations: Operations, key: str) -> list[str]:
-    tries = [json.dumps([key if word == KEY else word for word in words]) for words in SCRIPTED]
+def _in_script(operations: Operations, key: str, scripted: Sequence[Sequence[str]]) -> list[str]:
+    tries = [json.dumps([key if word == KEY else word for word in words]) for words in (*scripted, ("DEL", KEY))]
     try:
         operations.load("rights")
     except NoPermissionError:
@@ -127,7 +133,7 @@ def _in_script(operations: Operations, key: str) -> list[str]:
         answers = cast("list[int]", operations.call("rights", "", (), *tries))
     except NoPermissionError as error:
         return [_rule(error, "EVALSHA", f"~{key.removesuffix('probe')}*")]
-    refused = [words[0] for words, answer in zip(SCRIPTED, answers, strict=True) if not answer]
+    refused = [words[0] for words, answer in zip(scripted, answers, strict=False) if not answer]
     return [f"+{name.lower()}" for name in refused]
 
 

@@ -12,9 +12,10 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from celery import bootsteps
+from celery import bootsteps, signals
 
 from app.settings import without_password
+from app.shards import rights
 from app.shards.broadcast import vote_rounds
 from tasks.shards.driver import Driver
 from tasks.shards.keys import Keys
@@ -24,7 +25,7 @@ from tasks.shards.operations import Numbers, Operations
 from tasks.shards.rest import Rest
 from tasks.shards.simulated import RedisSessions, Simulated
 from tasks.shards.voter import vote
-from throttle.errors import ConfigurationError
+from throttle.errors import ConfigurationError, RedisRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,6 +120,16 @@ class Shards(bootsteps.StartStopStep):
         self._end(HURRY_S)
 
 
+def _may(app: Celery, settings: Settings, sender: Any, **_: Any) -> None:
+    """Refuse to start where Redis refuses what shards need. The worker has reached it by now."""
+    if sender.app is app:
+        where = app.connection_for_write().as_uri()
+        try:
+            rights.check(sender.app.throttle.driver.operations, Keys(settings.discord_bot_id), where)
+        except RedisRefused as error:
+            raise SystemExit(f"headroom: {error}") from None
+
+
 def install(app: Celery, settings: Settings) -> None:
     """Add the step to an app's workers. Raises `ConfigurationError` for an address that shards cannot use."""
     if settings.shard_connections != "none" and not settings.redis_url.startswith(("redis://", "rediss://")):
@@ -126,5 +137,7 @@ def install(app: Celery, settings: Settings) -> None:
         raise ConfigurationError(
             f"REDIS_URL={address!r}: with shards allowed is an address such as redis://host:6379/0"
         )
+    if settings.shard_connections != "none":
+        signals.worker_init.connect(partial(_may, app, settings), weak=False, dispatch_uid=("shards", id(app)))
     app.headroom_settings = settings  # pyright: ignore[reportAttributeAccessIssue]
     app.steps["worker"].add(Shards)  # pyright: ignore[reportOptionalSubscript]

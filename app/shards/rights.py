@@ -1,0 +1,43 @@
+"""What the shards need of a user of Redis beyond what every worker needs, and the look for what is missing.
+
+A script whose command is refused half way has done the half before. So a worker looks before it takes part.
+"""
+# pyright: basic
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tasks.shards.rounds import EXCHANGE
+from throttle import rights
+from throttle.errors import RedisRefused
+from throttle.rights import KEY
+from throttle.worker.connecting import PRIORITY
+
+if TYPE_CHECKING:
+    from tasks.shards.keys import Keys
+    from throttle.scripts import Operations
+
+SCRIPTED = (("DECR", KEY), ("DEL", KEY), ("HGETALL", KEY), ("HMGET", KEY, "f"))
+"""Commands of the shards' scripts that no other script has, with words that make them valid."""
+
+
+def missing(operations: Operations, keys: Keys) -> list[str]:
+    """ACL rules that the user of `operations` (the fleet's) lacks to hold a bot's shards. Some fifty round trips.
+
+    Raises:
+        redis.RedisError: another failure than a missing right.
+    """
+    changed, probe = keys.changed(), keys.namespace() + "probe"
+    queues = [EXCHANGE, EXCHANGE + PRIORITY]  # of the rounds: nothing is in them, and kombu looks
+    return rights.missing(operations, keys=[probe, *queues], hears=[changed], publishes=[changed], scripted=SCRIPTED)
+
+
+def check(operations: Operations, keys: Keys, where: str) -> None:
+    """Raises `RedisRefused` with what is missing; `where` is the address that it names."""
+    if lacks := missing(operations, keys):
+        connection: dict[str, Any] = operations.client.connection_pool.connection_kwargs
+        raise RedisRefused(
+            f"Redis at {where} refuses user {connection.get('username') or 'default'!r} what shards need; missing: "
+            f"{' '.join(lacks)} (all that is needed: docs/how-to/secure-redis.md)"
+        )

@@ -1,0 +1,104 @@
+"""Shards of a bot live on the rights that the page says, and on no fewer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from app.local.discord.bot import Bot as DiscordBot
+from app.local.discord.rest import RestStandIn
+from app.local.processes import ROOT
+from app.shards import rights
+from tasks.shards.keys import Keys
+from tests.agreement.test_workers import BOT, TOKEN, serving, settings
+from tests.support.waiting import wait_until
+from tests.trouble.test_rights import PAGE, PASSWORD, fits, make_user, refused, rules_of
+from throttle.keys import Keys as FleetKeys
+from throttle.scripts import Operations, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.servers import Client
+    from tests.support.workers import Workers
+
+
+def rules_of_shards() -> list[str]:
+    """What the page says that workers with shards need beyond others."""
+    found = re.search(
+        r"^- Workers that hold a Discord bot's shards need (.+?) too;", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert found is not None
+    return [rule for part in re.findall(r"`([^`]+)`", found[1]) for rule in part.replace("<bot>", BOT).split()]
+
+
+def all_rules() -> list[str]:
+    """Of a worker with shards, and what a task of the test writes."""
+    return [*rules_of("worker"), *rules_of_shards()]
+
+
+def given(discord: RestStandIn, user: str) -> dict[str, Any]:
+    """Settings of a worker with shards that is this user, and takes from the page's queues."""
+    return settings(discord) | {"REDIS_URL": user, "TASK_QUEUE": "celery"}
+
+
+@pytest.fixture
+def user(valkey: Client) -> Iterator[str]:
+    """Its address; the user is gone afterwards."""
+    make_user(valkey, "worker", all_rules())
+    yield valkey.url.replace("://", f"://worker:{PASSWORD}@")
+    valkey.execute_command("ACL", "DELUSER", "worker")
+
+
+@pytest.fixture
+def discord() -> Iterator[RestStandIn]:
+    """It recommends two shards."""
+    with RestStandIn(DiscordBot(TOKEN, shards=2, concurrency=16)) as standing:
+        yield standing
+
+
+def test_shards_live_on_the_rights_of_the_page(
+    workers: Workers, discord: RestStandIn, user: str, valkey: Client
+) -> None:
+    """Votes, claims, a pod that dies and one that leaves; the server's own log of what it refused stays empty."""
+    valkey.execute_command("ACL", "LOG", "RESET")
+    pods = workers.start(2, names=["a", "b"], pool="threads", ready=False, **given(discord, user))
+    wait_until(lambda: set(serving(workers)) == {"a", "b"}, 60.0, what=workers.logs)
+    pods[0].kill()
+    wait_until(lambda: set(serving(workers)) == {"b"}, 30.0, what=workers.logs)
+    pods[1].ask_to_end()
+    wait_until(lambda: not pods[1].running, 30.0, what=workers.logs)
+    told: list[Any] = valkey.acl_log()
+    assert [refused(entry) for entry in told if entry["object"] != "client|setinfo"] == []
+
+
+def test_each_right_of_the_page_is_missed_by_its_name(valkey: Client, user: str) -> None:
+    looked_for = [rule for rule in rules_of_shards() if not rule.startswith("&/")]
+    for rule in looked_for:
+        make_user(valkey, "worker", [other for other in all_rules() if other != rule])
+        with redis.Redis.from_url(user) as client:
+            lacks = rights.missing(Operations(client, FleetKeys(), Rule(0.8, 3000, 5)), Keys(BOT))
+        assert lacks, rule
+        assert all(fits(found, rule) for found in lacks), (rule, lacks)
+
+
+def test_a_worker_that_lacks_a_right_says_so_in_one_line(
+    workers: Workers, discord: RestStandIn, user: str, valkey: Client
+) -> None:
+    make_user(valkey, "worker", [rule for rule in all_rules() if rule not in ("+hgetall", f"~{{cluster:{BOT}}}:*")])
+    (pod,) = workers.start(1, pool="solo", ready=False, **given(discord, user))
+    wait_until(lambda: not pod.running, 30.0, what=pod.read_log)
+    last = [line for line in pod.read_log().splitlines() if line.strip()][-1]
+    assert last.startswith("headroom: Redis at redis://worker:**@")
+    assert f"missing: +hgetall ~{{cluster:{BOT}}}:probe" in last
+    assert "Traceback" not in pod.read_log()
+
+
+def test_the_look_tries_each_command_of_each_script() -> None:
+    lua = ROOT / "tasks" / "shards" / "lua"
+    used = {name for path in lua.glob("*.lua") for name in re.findall(r"call\('([A-Z]+)'", path.read_text())}
+    granted = {rule[1:].upper() for rule in all_rules() if rule[0] == "+"}
+    assert used <= granted
