@@ -72,7 +72,8 @@ class Driver:
             witness: makes who else says that a pod is over, in the driver's loop.
         """
         shared = operations.numbers  # the lease is as long as what Redis counts
-        numbers = v.Numbers(ttl_s=shared.ttl_ms / 1000, spacing_s=shared.spacing_ms / 1000, limit=limit)
+        seconds = {"ttl_s": shared.ttl_ms, "spacing_s": shared.spacing_ms, "settle_s": shared.settle_ms}
+        numbers = v.Numbers(**{name: number_ms / 1000 for name, number_ms in seconds.items()}, limit=limit)
         self.state = v.State(operations.member, numbers)
         self._url, self._ops, self._connections = url, operations, connections
         self._votes, self._make_witness, self._first_seen = votes, witness, FirstSeen()

@@ -15,6 +15,11 @@ node:hb:<member>     TTL        "limit draining load", the heartbeat's value
 vote:<n>             120 s      hash: member -> "total rounds at_ms"
 peak:<window>        3 TTL      the most members seen in a window of one TTL
 identify             2 days     hash: the day's budget, and when each bucket is free
+session:<v>          none       hash: shard -> "sequence fence generation id url", for RESUME; goes with the binds
+overlap:<v>          30 min     hash: of a pending target, how far its READYs are and what the active one says to them
+overlap:<v>:<shard>  30 min     stream: what the active target handed on, for a shard of the pending one
+line:<guild>         none       list: events of a guild that are worked on in their order; the head is under way
+turn:<guild>         15 min     hash: which task works on it
 sim:<v>:<shard>      1 h        a session of a simulated connection
 waits:<bucket>       10 s       zset: shards that wait for the gate, in their order; a hash beside it says since when
 ===================  =========  ==========================================================================

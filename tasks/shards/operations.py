@@ -31,6 +31,8 @@ class Numbers(NamedTuple):
     reserve: int = 100
     rounds: int = 3
     spacing_ms: int = 5300
+    settle_ms: int = 120_000
+    """How long a new target may take: to be ready after its last identify, and FLIP to wait for the active one."""
 
 
 class Known(NamedTuple):
@@ -127,8 +129,8 @@ class Operations:
         return Call("target", (total, self.numbers.rounds))
 
     def flip(self, version: int) -> Call:
-        """Make the pending target active. Answer: 1, or 0 when not all of it is ready."""
-        return Call("flip", (version,))
+        """Make the pending target active. Answer: 1, or 0 when not all of it is ready, or the active one is behind."""
+        return Call("flip", (version, self.numbers.settle_ms))
 
     def abort(self, version: int, why: str) -> Call:
         """Give the pending target up (version 0: whichever it is). Answer: 1, or 0 when there is none."""

@@ -66,7 +66,9 @@ end
 local function forget(v)
   local active, pending = target(ACTIVE), target(PENDING)
   if (active and active.v == v) or (pending and pending.v == v) then return end
-  if call('EXISTS', binds(v)) == 0 then call('ZREM', VERSIONS, v) end
+  if call('EXISTS', binds(v)) == 1 then return end
+  call('ZREM', VERSIONS, v)
+  call('DEL', ns .. 'session:' .. v, ns .. 'overlap:' .. v)
 end
 
 -- What nobody holds of a target that is over needs nobody to close it.

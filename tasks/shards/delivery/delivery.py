@@ -1,0 +1,325 @@
+"""The outbox of a pod: carries out what its backlogs ask for, over one connection to Redis and in one call at a time.
+
+A call is a pipeline: one DELIVER for each shard that has something, and one OVERLAP for each that must look at its log.
+Each of them is whole or not done; where the answer was lost all of them are asked again. Events that come while a call
+is under way go with the next one, many in a call when they come fast. What can wait (a sequence without events, a look
+at the log) goes four times a second at most, and what is idle asks nothing.
+
+An outbox is bounded. When it is full the shard whose oldest event waits longest is given up: its holder is told, closes
+it with a code that keeps the session, and it is resumed from the saved sequence. So nothing is lost by that either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from tasks.shards.delivery import calls
+from tasks.shards.delivery.backlog import MARGIN_S, Backlog
+from tasks.shards.delivery.callback import call_back
+from tasks.shards.delivery.pipeline import ERRORS, Pipeline
+from tasks.shards.delivery.sessions import Sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from tasks.shards.answers import Target
+    from tasks.shards.delivery.callback import Callback
+    from tasks.shards.delivery.calls import Batch
+    from tasks.shards.delivery.parcels import Writer
+    from tasks.shards.gateway.session import Event, Session
+    from tasks.shards.operations import Argument, Operations
+    from tasks.shards.vocabulary import Slot
+
+logger = logging.getLogger(__name__)
+
+MOST_EVENTS, MOST_BYTES = 10_000, 64 * 1024 * 1024
+"""In the outbox of a pod."""
+LAZY_S = 0.25
+AGAIN_S = 0.25
+Why = Literal["not held", "over", "full"]
+"""Why nothing of a shard goes on: Redis knows another holder, or none (SYNC will tell who it is); its target is over;
+the outbox was full, and the shard was given up."""
+
+
+class Holder(Protocol):
+    """Who holds the connections, as the outbox sees it. Called in the loop."""
+
+    def refused(self, slot: Slot, fence: int, why: Why) -> None:
+        """Nothing more of this shard goes on. `over`, `full`: what was put is dropped, and what comes is; close it."""
+        ...
+
+    def holds(self, slot: Slot, fence: int) -> bool:
+        """Whether the lease still covers the shard; asked before a callback."""
+        ...
+
+
+class Outbox:
+    """See the module, and the package for how it is used."""
+
+    def __init__(
+        self,
+        url: str,
+        operations: Operations,
+        writer: Writer,
+        holder: Holder,
+        *,
+        callback: Callback | None = None,
+        most: tuple[int, int] = (MOST_EVENTS, MOST_BYTES),
+        margin_s: float = MARGIN_S,
+    ) -> None:
+        """Nothing is opened before `begin`.
+
+        Args:
+            url: of Redis, where the cluster, the queues and the fleet are.
+            operations: of this member.
+            writer: says which events are wanted, and makes their messages.
+            holder: hears what is refused.
+            callback: has the events instead of a queue; a function, or a coroutine's.
+            most: events and bytes that wait in this pod at most.
+            margin_s: see `backlog.MARGIN_S`.
+        """
+        self._redis, self._writer, self._holder, self._callback = Pipeline(url), writer, holder, callback
+        self._calls = calls.Calls(operations, writer.fleet, writer.ratio)
+        self._most, self._margin_s = most, margin_s
+        self._backlogs: dict[Slot, Backlog] = {}
+        self._busy: set[Slot] = set()
+        """What may have something to ask."""
+        self._pending: Callable[[], Target | None] = lambda: None
+        self._wake = asyncio.Event()
+        self._moved = asyncio.Condition()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._lazy_s = 0.0
+        self._clock_ms = 0.0
+        """The server's clock less this process's, in ms."""
+        self._clock_known = False
+        self._odd: dict[str, float] = {}
+
+    # -- from the holder
+
+    def begin(self, pending: Callable[[], Target | None]) -> None:
+        """Start, in the loop. `pending`: the pending target as this member knows it."""
+        self._pending = pending
+        self._spawn(self._run())
+
+    async def open(self, slot: Slot, fence: int) -> Session | None:
+        """Begin with a shard that was just claimed. None: there is no session to resume.
+
+        Waits until Redis answers; cancel it when the shard is to be closed.
+        """
+        sessions = Sessions(self._redis, self._calls)
+        while True:
+            try:
+                session = await sessions.load(slot)
+                break
+            except ERRORS as error:
+                logger.warning("shards: the session of %s cannot be read (%s)", slot, error)
+                await asyncio.sleep(AGAIN_S)
+        self._backlogs[slot] = Backlog(slot, fence, session, margin_s=self._margin_s)
+        self._look_at(slot)
+        return session
+
+    def began(self, slot: Slot, fence: int, session: Session, guilds: Collection[int]) -> None:
+        """READY: a new session, and the guilds that it names."""
+        if backlog := self._of(slot, fence):
+            backlog.begin(session, guilds, time.monotonic())
+            self._look_at(slot)
+
+    def dropped(self, slot: Slot, fence: int) -> None:
+        """Discord has ended the session."""
+        if backlog := self._of(slot, fence):
+            backlog.drop()
+            self._look_at(slot)
+
+    def put(self, slot: Slot, fence: int, event: Event) -> None:
+        """An event of the current session, each in its order. Raises ValueError for one of another session."""
+        backlog = self._of(slot, fence)
+        if backlog is None:
+            return
+        wanted = self._callback is not None or self._writer.wants(event.name)
+        urgent = backlog.put(event, time.monotonic(), wanted=wanted)
+        self._busy.add(slot)
+        if urgent:
+            self._wake.set()
+        self._bound()
+
+    def settled(self, slot: Slot, fence: int) -> None:
+        """What is put from now on is heard as it happens."""
+        if backlog := self._of(slot, fence):
+            backlog.live = True
+
+    def lost(self, slot: Slot, fence: int) -> None:
+        """The socket is gone: until `settled`, what is put is told by a RESUME."""
+        if backlog := self._of(slot, fence):
+            backlog.live = False
+
+    def handed_on(self, slot: Slot, fence: int) -> int:
+        """Sequence of the current session up to which nothing need come again; 0 without a session."""
+        backlog = self._of(slot, fence)
+        return backlog.base if backlog else 0
+
+    async def flush(self, slot: Slot, fence: int, timeout_s: float) -> bool:
+        """Wait until all of a shard that may be handed on is. Returns whether that was so in time."""
+        backlog = self._of(slot, fence)
+        if backlog is None:
+            return True
+        self._look_at(slot)
+
+        def done() -> bool:
+            return backlog.empty or self._of(slot, fence) is None
+
+        try:
+            async with self._moved:
+                await asyncio.wait_for(self._moved.wait_for(done), timeout_s)
+        except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
+            return False
+        return True
+
+    def close(self, slot: Slot, fence: int) -> None:
+        """Forget the shard."""
+        if self._of(slot, fence):
+            del self._backlogs[slot]
+            self._busy.discard(slot)
+
+    async def end(self) -> None:
+        """Stop. What is left is heard again by whoever resumes."""
+        for task in self._running:
+            task.cancel()
+        await self._redis.close()
+
+    def waiting(self) -> tuple[int, int]:
+        """Events in the outbox, and their bytes."""
+        every = self._backlogs.values()
+        return sum(backlog.events for backlog in every), sum(backlog.bytes for backlog in every)
+
+    # -- inside
+
+    def _of(self, slot: Slot, fence: int) -> Backlog | None:
+        backlog = self._backlogs.get(slot)
+        return backlog if backlog is not None and backlog.fence == fence else None
+
+    def _look_at(self, slot: Slot) -> None:
+        self._busy.add(slot)
+        self._wake.set()
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("shards: the outbox failed: %r", error, exc_info=error)
+
+    def _bound(self) -> None:
+        events, size = self.waiting()
+        while events > self._most[0] or size > self._most[1]:
+            full = min(self._backlogs.values(), key=lambda backlog: backlog.oldest_s)
+            events, size = events - full.events, size - full.bytes
+            logger.warning("shards: %d events of %s wait; it is given up, and resumed later", full.events, full.slot)
+            full.give_up()
+            self._holder.refused(full.slot, full.fence, "full")
+
+    # -- the loop
+
+    async def _run(self) -> None:
+        while True:
+            now_s = time.monotonic()
+            lazy = now_s >= self._lazy_s
+            asked = self._gather(now_s, lazy=lazy)
+            if lazy:
+                self._lazy_s = now_s + LAZY_S
+            if asked:
+                try:
+                    await self._call(asked)
+                except ERRORS as error:
+                    logger.warning("shards: Redis does not answer (%s); %d events wait", error, self.waiting()[0])
+                    await asyncio.sleep(AGAIN_S)
+                async with self._moved:
+                    self._moved.notify_all()
+            else:
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        beside = self._busy or (self._pending() is not None and self._backlogs)
+        try:
+            await asyncio.wait_for(self._wake.wait(), max(0.01, self._lazy_s - time.monotonic()) if beside else LAZY_S)
+        except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
+            return
+        finally:
+            self._wake.clear()
+
+    def _gather(self, now_s: float, *, lazy: bool) -> list[tuple[Backlog, Batch | None, tuple[Argument, ...]]]:
+        asked: list[tuple[Backlog, Batch | None, tuple[Argument, ...]]] = []
+        pending = self._pending() if lazy else None
+        for slot in list(self._backlogs if pending else self._busy):
+            backlog = self._backlogs.get(slot)
+            if backlog is None or (backlog.idle and not pending):
+                self._busy.discard(slot)
+                continue
+            self._compare(backlog, now_s)
+            self._call_back(backlog)
+            beside = pending is not None and pending.version != slot[0]
+            writer = None if self._callback is not None else self._writer
+            batch = backlog.batch(now_s, writer, lazy=lazy, beside=beside)
+            if batch is not None:
+                asked.append((backlog, batch, self._calls.deliver(slot, batch)))
+            if (lazy or backlog.hungry) and backlog.asks_log():
+                after = backlog.chapters[0].after
+                asked.append((backlog, None, self._calls.overlap(slot, backlog.fence, after)))
+        return asked
+
+    def _call_back(self, backlog: Backlog) -> None:
+        if self._callback is not None and backlog.standing == "serves" and not backlog.calling:
+            slot, fence = backlog.slot, backlog.fence
+            holds = partial(self._holder.holds, slot, fence)
+            self._spawn(call_back(backlog, self._callback, holds, partial(self._look_at, slot)))
+
+    def _compare(self, backlog: Backlog, now_s: float) -> None:
+        if backlog.chapters and self._clock_known:
+            backlog.chapters[0].compare(self._to_ms(now_s), self._to_ms)
+
+    def _to_ms(self, at_s: float) -> int:
+        return round(at_s * 1000 + self._clock_ms)
+
+    async def _call(self, asked: list[tuple[Backlog, Batch | None, tuple[Argument, ...]]]) -> None:
+        sent_s = time.monotonic()
+        answers = await self._redis.ask([command for _, _, command in asked])
+        now_s = time.monotonic()
+        for (backlog, batch, _), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Exception):
+                logger.warning("shards: what shard %s heard cannot be handed on now (%s)", backlog.slot, answer)
+                backlog.pause_s = now_s + AGAIN_S
+            elif self._backlogs.get(backlog.slot) is backlog:
+                self._answered(backlog, batch, answer, (sent_s + now_s) / 2)
+
+    def _answered(self, backlog: Backlog, batch: Batch | None, answer: Any, at_s: float) -> None:
+        before = backlog.standing
+        if batch is None:
+            log = calls.read_overlapped(answer)
+            self._note_clock(log.now_ms, at_s)
+            backlog.note_log(log)
+        else:
+            told = calls.read_delivered(answer)
+            if told.now_ms:
+                self._note_clock(told.now_ms, at_s)
+            if told.odd:
+                self._tell_odd(told.odd)
+                backlog.pause_s = time.monotonic() + AGAIN_S
+            backlog.delivered(batch, told, time.monotonic())
+        if backlog.standing != before:
+            self._wake.set()
+            if backlog.standing in ("over", "not held"):
+                self._holder.refused(backlog.slot, backlog.fence, "over" if backlog.standing == "over" else "not held")
+
+    def _note_clock(self, now_ms: int, at_s: float) -> None:
+        self._clock_ms, self._clock_known = now_ms - at_s * 1000, True
+
+    def _tell_odd(self, key: str) -> None:
+        if time.monotonic() > self._odd.get(key, 0.0):
+            self._odd[key] = time.monotonic() + 60.0
+            logger.error("shards: nothing is handed on: the key %r in Redis is no list; look with TYPE", key)

@@ -1,0 +1,53 @@
+"""The delivery's connection to Redis: commands in one round trip, their scripts loaded where they are missing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from tasks.shards.delivery import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tasks.shards.operations import Argument
+
+ANSWER_S = 2.0
+ERRORS = (RedisError, OSError, asyncio.TimeoutError)
+
+
+class Pipeline:
+    """Made outside a loop, used in one. Nothing is opened before the first call."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: of Redis."""
+        self._client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
+            url,
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=ANSWER_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    async def ask(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+        """The answers of all, errors of single commands among them. Raises one of ERRORS where there is none."""
+        answers = await self._send(commands)
+        if any(isinstance(answer, NoScriptError) for answer in answers):
+            for name in calls.OPERATIONS:
+                await self._client.script_load(calls.script(name).source)
+            answers = await self._send(commands)  # of what was done, none is done twice
+        return answers
+
+    async def _send(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+        async with self._client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)  # pyright: ignore[reportUnknownMemberType]
+            return await pipe.execute(raise_on_error=False)
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._client.aclose()
