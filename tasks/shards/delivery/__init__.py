@@ -72,7 +72,7 @@ How it is used
 ==============
 `delivery.Outbox`, in the driver's loop, by who holds the connections; nothing here waits but `open` and `flush`:
 
-    outbox = Outbox(redis_url, operations, writer, holder)   # `writer`: see `parcels`; `holder`: see `delivery.Holder`
+    outbox = Outbox(redis_url, operations, writer, holder)   # `writer`: see `parcels`; `holder`: see `holder`
     outbox.begin(pending)              # in the loop; `pending()`: the pending target by the last SYNC, or None
     session = await outbox.open(slot, fence)       # None: IDENTIFY; else RESUME from its sequence
     outbox.began(slot, fence, session, guilds)     # READY (`Ear.began`)

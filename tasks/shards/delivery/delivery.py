@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tasks.shards.delivery import calls
 from tasks.shards.delivery.backlog import MARGIN_S, Backlog
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tasks.shards.answers import Target
     from tasks.shards.delivery.callback import Callback
     from tasks.shards.delivery.calls import Batch
+    from tasks.shards.delivery.holder import Holder
     from tasks.shards.delivery.parcels import Writer
     from tasks.shards.gateway.session import Event, Session
     from tasks.shards.operations import Argument, Operations
@@ -40,21 +41,6 @@ MOST_EVENTS, MOST_BYTES = 10_000, 64 * 1024 * 1024
 """In the outbox of a pod."""
 LAZY_S = 0.25
 AGAIN_S = 0.25
-Why = Literal["not held", "over", "full"]
-"""Why nothing of a shard goes on: Redis knows another holder, or none (SYNC will tell who it is); its target is over;
-the outbox was full, and the shard was given up."""
-
-
-class Holder(Protocol):
-    """Who holds the connections, as the outbox sees it. Called in the loop."""
-
-    def refused(self, slot: Slot, fence: int, why: Why) -> None:
-        """Nothing more of this shard goes on. `over`, `full`: what was put is dropped, and what comes is; close it."""
-        ...
-
-    def holds(self, slot: Slot, fence: int) -> bool:
-        """Whether the lease still covers the shard; asked before a callback."""
-        ...
 
 
 class Outbox:
