@@ -2,7 +2,6 @@
 
 A script whose command is refused half way has done the half before. So a worker looks before it takes part.
 """
-# pyright: basic
 
 from __future__ import annotations
 
@@ -18,7 +17,10 @@ if TYPE_CHECKING:
     from tasks.shards.keys import Keys
     from throttle.scripts import Operations
 
-SCRIPTED = (("DECR", KEY), ("DEL", KEY), ("HGETALL", KEY), ("HMGET", KEY, "f"))
+SCRIPTED = (
+    ("DECR", KEY), ("DEL", KEY), ("HGETALL", KEY), ("HMGET", KEY, "f"), ("DEL", KEY), ("LINDEX", KEY, "0"),
+    ("LPOP", KEY), ("TYPE", KEY),
+)  # fmt: skip
 """Commands of the shards' scripts that no other script has, with words that make them valid."""
 
 
