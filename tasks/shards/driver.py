@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from tasks.shards import vocabulary as v
 from tasks.shards.coordinator import step, sync_call
+from tasks.shards.listening import ERRORS, listen
 from tasks.shards.liveness import ByHeartbeat, FirstSeen, merge
 from tasks.shards.operations import read_outcome, read_synced
 from tasks.shards.placement import UNLIMITED
@@ -45,7 +46,6 @@ ANSWER_S = 1.0
 AGAIN_S = 0.5
 USE_S = 0.25
 """A grant of the gate that took longer than this to arrive is not used: another pod may identify 5 s after it."""
-ERRORS = (RedisError, OSError, asyncio.TimeoutError)
 
 
 class Driver:
@@ -131,7 +131,7 @@ class Driver:
         self._client = self._connect(ANSWER_S)
         self._witness = self._make_witness()
         self._connections.begin(self)
-        self._spawn(self._listen())
+        self._spawn(listen(partial(self._connect, None), self._ops.keys.changed(), self._heard))
         if self._votes is not None:
             self._spawn(self._votes(self.feed))
         if self._to_drain:
@@ -176,6 +176,9 @@ class Driver:
         self.state, commands = step(self.state, event)
         for command in commands:
             self._carry_out(command)
+
+    def _heard(self) -> None:
+        self.feed(v.Heard(time.monotonic()))
 
     def opened(self, slot: Slot, fence: int) -> None:
         """See `connection.Owner`."""
@@ -284,18 +287,3 @@ class Driver:
         if self._reached:
             logger.warning("shards: Redis does not answer (%s); every connection stays", error)
         self._reached = False
-
-    async def _listen(self) -> None:
-        """Hear of changes, and look after each subscription: what was published before it was not heard."""
-        while True:
-            client = self._connect(None)
-            try:
-                async with client.pubsub() as pubsub:
-                    await pubsub.subscribe(self._ops.keys.changed())
-                    while True:
-                        await pubsub.get_message(timeout=None)  # pyright: ignore[reportUnknownMemberType]
-                        self.feed(v.Heard(time.monotonic()))
-            except ERRORS:
-                await asyncio.sleep(AGAIN_S + random.random() * AGAIN_S)
-            finally:
-                await client.aclose()

@@ -21,7 +21,8 @@ overlap:<v>:<shard>  30 min     stream: what the active target handed on, for a 
 line:<guild>         none       list: events of a guild that are worked on in their order; the head is under way
 turn:<guild>         15 min     hash: which task works on it
 sim:<v>:<shard>      1 h        a session of a simulated connection
-waits:<bucket>       10 s       zset: shards that wait for the gate, in their order; a hash beside it says since when
+waits:<bucket>       10 s       zset: shards that wait for the gate, in their order
+since:<bucket>       10 s       hash: how long each of them is waited for
 ===================  =========  ==========================================================================
 """
 

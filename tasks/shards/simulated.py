@@ -33,6 +33,10 @@ class Sessions(Protocol):
         """Note an IDENTIFY, and its session."""
         ...
 
+    def close(self) -> Awaitable[None]:
+        """Nobody asks any more."""
+        ...
+
 
 class Simulated:
     """Connections that are none: they ask the gate, take their time, and remember sessions where they are told to."""
@@ -74,9 +78,12 @@ class Simulated:
 
     async def end(self) -> None:
         """Drop everything."""
-        for task in self._running.values():
-            task.cancel()
+        tasks = list(self._running.values())
         self._running.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._sessions.close()
 
 
 class RedisSessions:
@@ -100,3 +107,7 @@ class RedisSessions:
             await self._client.set(self._keys.simulated(*slot), 1, ex=SESSION_S)
         except (RedisError, OSError):
             return
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()

@@ -45,6 +45,10 @@ class SharedSessions:
         at = f"{time.time():.3f} {slot[0]} {slot[1]} {os.getpid()}"
         await self.client.rpush(IDENTIFIES, at)
 
+    async def close(self) -> None:
+        """Nobody asks any more."""
+        await self.client.aclose()
+
 
 def main(url: str, discord: str, name: str) -> None:
     """Hold shards until SIGTERM, then hand them over."""

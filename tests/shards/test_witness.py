@@ -43,6 +43,9 @@ class Resumes:
     async def identified(self, slot: Slot) -> None:
         """Never needed."""
 
+    async def close(self) -> None:
+        """Nobody asks any more."""
+
 
 def test_who_is_over_leaves_and_who_says_so_stays(valkey: Client) -> None:
     keys = Keys("1")
