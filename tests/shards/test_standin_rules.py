@@ -44,7 +44,8 @@ def test_an_address_that_is_not_spoken_is_closed(query: str, code: int) -> None:
     [
         ("{", 4002),
         ("[]", 4002),
-        (b'{"op":1,"d":null}', 4002),
+        (b"\xff\xfe", 4002),
+        (b'{"op":3,"d":null}', 4003),
         ({"op": 1, "d": "x"}, 4002),
         ({"op": 1, "d": None, "fill": "x" * 4096}, 4002),
         ({"op": 5}, 4001),

@@ -251,6 +251,20 @@ def test_an_event_needs_its_intent() -> None:
     run(scene())
 
 
+def test_a_new_session_may_be_told_of_an_outage() -> None:
+    async def scene() -> None:
+        async with gateway(guilds=2, tells_outages=True) as discord, Plain(discord.url) as client:
+            first, second = discord.guilds.ids
+            discord.begin_outage(first)
+            await client.ready()
+            assert (await client.next())["d"] == {"id": str(first), "unavailable": True}
+            assert (await client.next())["d"]["id"] == str(second)
+            discord.end_outage(first)
+            assert (await client.next())["t"] == "GUILD_CREATE"
+
+    run(scene())
+
+
 def test_guilds_come_go_and_have_outages() -> None:
     async def scene() -> None:
         async with gateway(guilds=2) as discord, Plain(discord.url) as client:

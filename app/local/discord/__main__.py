@@ -25,22 +25,33 @@ async def stand_in(asked: argparse.Namespace) -> None:
     async with Gateway(bot, guilds=asked.guilds) as gateway:
         with RestStandIn(bot, gateway_url=gateway.url) as rest:
             control = await listen(Control(gateway, rest), asked.control_port)
-            addresses = {"api_url": rest.url, "url": gateway.url, "control": f"http://127.0.0.1:{asked.control_port}"}
+            port = control.addresses[0][1]
+            addresses = {"api_url": rest.url, "url": gateway.url, "control": f"http://127.0.0.1:{port}"}
             print(json.dumps(addresses), flush=True)
             await over.wait()
             await control.cleanup()
 
 
+def count(text: str) -> int:
+    """An argument that is a whole number, from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a whole number from 0")
+    return int(text)
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m app.local.discord", description="Discord on the loopback address")
-    parser.add_argument("--control-port", type=int, required=True, help="port of the control interface, on 127.0.0.1")
+    parser.add_argument("--control-port", type=count, required=True, help="of the control interface, on 127.0.0.1; 0: any")
     parser.add_argument("--token", default="stand-in-token", help="of the bot")
-    parser.add_argument("--shards", type=int, default=1, help="how many Discord recommends")
-    parser.add_argument("--concurrency", type=int, default=1, help="buckets of identifies (max_concurrency)")
-    parser.add_argument("--guilds", type=int, default=10, help="how many the bot is in")
-    parser.add_argument("--total", type=int, default=1000, help="identifies of a day")
-    asyncio.run(stand_in(parser.parse_args()))
+    parser.add_argument("--shards", type=count, default=1, help="how many Discord recommends")
+    parser.add_argument("--concurrency", type=count, default=1, help="buckets of identifies (max_concurrency)")
+    parser.add_argument("--guilds", type=count, default=10, help="how many the bot is in")
+    parser.add_argument("--total", type=count, default=1000, help="identifies of a day")
+    try:
+        asyncio.run(stand_in(parser.parse_args()))
+    except OSError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ guilds of its READY had come, to the end of the socket as the stand-in saw it.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from app.local.discord.book import Entry, Told
 
@@ -158,6 +159,27 @@ def gaps(found: Iterable[Spell]) -> list[Hole]:
     for (shard, total), line in by_slot.items():
         holes += _holes(f"shard {shard}/{total}", line, line[0].from_s, max(spell.to_s for spell in line))
     return holes
+
+
+def figures(entries: Sequence[Entry], until_s: float) -> dict[str, float]:
+    """What it took: counts of identifies, of those refused, of resumes and of those that worked, and the gaps in ms."""
+    counts = Counter(entry.kind for entry in entries)
+    lengths_ms = sorted(hole.length_s * 1000 for hole in gaps(spells(entries, until_s)))
+    return {
+        "identifies": counts["identify"],
+        "refused": counts["refused"],
+        "resumes": counts["resume"],
+        "resumed": counts["resumed"],
+        "gaps": len(lengths_ms),
+        "gap_p95_ms": share(lengths_ms, 0.95),
+        "gap_p99_ms": share(lengths_ms, 0.99),
+        "gap_ms": share(lengths_ms, 1.0),
+    }
+
+
+def share(rising: Sequence[float], part: float) -> float:
+    """The value that this part of them does not exceed; 0 of none."""
+    return rising[math.ceil(part * len(rising)) - 1] if rising else 0.0
 
 
 def unserved(found: Iterable[Spell], guilds: Iterable[int], from_s: float, to_s: float) -> list[Hole]:

@@ -151,7 +151,7 @@ async def listen(control: Control, port: int) -> web.AppRunner:
         if operation is None:
             return web.json_response({"wrong": f"no operation {name!r}"}, status=404)
         try:
-            arguments = await request.json()
+            arguments: dict[str, Any] = await request.json() if request.can_read_body else {}
             inspect.signature(operation).bind(**arguments)
             return web.json_response(await operation(**arguments))
         except (KeyError, TypeError, ValueError) as error:

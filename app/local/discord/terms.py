@@ -32,6 +32,8 @@ class Terms:
     """A RESUME of a session that has a living connection takes it over, or gets an op 9; Discord does not say."""
     trickle_s: float = 0.0
     """Between two GUILD_CREATEs after READY."""
+    tells_outages: bool = False
+    """Whether a guild in an outage gets a GUILD_DELETE after READY, or nothing: Discord does either."""
     guilds_per_shard: int = 2500
     multiple: int = 1
     """A very large bot's total must be a multiple of it."""

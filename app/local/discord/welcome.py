@@ -68,6 +68,10 @@ class Welcome:
     def _create(self, session: Session, guild: int) -> None:
         if guild in session.waiting and self._guilds.is_available(guild):
             session.create(Event.of("GUILD_CREATE", guild, created(guild)))
+        elif guild in session.waiting and guild in self._guilds and self._terms.tells_outages:
+            away = Event.of("GUILD_DELETE", guild, {"id": str(guild), "unavailable": True})
+            if away.needs & session.intents:
+                session.send(away)
 
     def _note(self, kind: str, session: Session) -> None:
         number = session.client.number if session.client is not None else 0

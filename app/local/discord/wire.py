@@ -126,11 +126,9 @@ def read_address(path: str) -> Dialect:
 
 
 def read(message: str | bytes) -> Payload:
-    """What a client sent. Raises `Breach`."""
+    """What a client sent, as text or in a binary message. Raises `Breach`."""
     if len(message if isinstance(message, bytes) else message.encode()) > LONGEST_BYTES:
         raise Breach(Close.DECODE_ERROR, f"a payload of more than {LONGEST_BYTES} bytes")
-    if isinstance(message, bytes):
-        raise Breach(Close.DECODE_ERROR, "a binary message, where the encoding is json")
     try:
         payload = json.loads(message)
     except ValueError:
