@@ -42,7 +42,9 @@ def count(text: str) -> int:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m app.local.discord", description="Discord on the loopback address")
-    parser.add_argument("--control-port", type=count, required=True, help="of the control interface, on 127.0.0.1; 0: any")
+    parser.add_argument(
+        "--control-port", type=count, required=True, help="of the control interface, on 127.0.0.1; 0: any"
+    )
     parser.add_argument("--token", default="stand-in-token", help="of the bot")
     parser.add_argument("--shards", type=count, default=1, help="how many Discord recommends")
     parser.add_argument("--concurrency", type=count, default=1, help="buckets of identifies (max_concurrency)")
