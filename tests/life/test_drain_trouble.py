@@ -12,7 +12,9 @@ from tests.worker.conftest import on_every_pool
 from tests.worker.test_drain import (
     CONFIG,
     HASTIEST,
+    HASTY,
     PREFETCHED,
+    mend_and_finish,
     nothing_is_counted,
     queued,
     reach,
@@ -71,3 +73,27 @@ def test_what_comes_to_its_beginning_during_a_drain_keeps_its_place(fleet: Fleet
     assert queued(fleet) == others
     assert not any(fleet.started(task) for task in others)
     nothing_is_counted(fleet)
+
+
+@on_every_pool
+def test_an_error_made_of_the_deadline_is_no_failure(fleet: Fleet, pool: str) -> None:
+    pod = start(fleet, pool, **HASTY)
+    task = fleet.send("masks")
+    runs(fleet, task)
+    os.kill(pod.pid, signal.SIGTERM)
+    assert pod.wait(20) == 0, pod.read_log()
+    assert fleet.client.llen(f"told:{task}") == 1, pod.read_log()
+    assert queued(fleet) == [task]
+    nothing_is_counted(fleet)
+    mend_and_finish(fleet, pool, task)
+
+
+@on_every_pool
+def test_a_start_that_is_ended_after_the_join_leaves_no_member(fleet: Fleet, pool: str) -> None:
+    task = fleet.send("work")
+    pod = start(fleet, pool, ready=False)
+    fleet.wait(lambda: fleet.counts().alive, "it to join")
+    os.kill(pod.pid, signal.SIGTERM)
+    assert pod.wait(20) == 0, pod.read_log()
+    nothing_is_counted(fleet)
+    assert queued(fleet) == [task] or fleet.workers.done() == [task]

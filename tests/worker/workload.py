@@ -276,3 +276,16 @@ def swallows(self: Any, seconds: float) -> None:
             time.sleep(0.1)
         except throttle.DrainDeadline:
             continue
+
+
+@app.task(bind=True, autoretry_for=(Exception,), max_retries=1, retry_backoff=False, default_retry_delay=0)
+def masks(self: Any) -> None:
+    """Work on until `mended` is set, and make an error of its own of whatever interrupts it, as libraries do."""
+    with redis.Redis.from_url(app.conf.broker_url) as client:
+        while not client.exists("mended"):
+            try:
+                time.sleep(0.1)
+            except Exception:  # noqa: BLE001 - as they do
+                client.rpush(f"told:{self.request.id}", 1)
+                message = "the work was interrupted"
+                raise ConnectionError(message) from None

@@ -16,14 +16,19 @@
 the brake. A task that runs without a take (delivered past the transport) is counted in the fleet's `stats`, field
 `violations`.
 
-A start that is refused ends with one line on standard error and exit code 1.
+A start that is refused ends with one line on standard error and exit code 1. One that is ended between the join and
+Celery's own handlers of signals, by SIGTERM or by an error, leaves the fleet as the process ends.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
+import os
+import signal
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import redis
 from celery import signals
@@ -81,6 +86,7 @@ def worker_init(sender: Any, **_: Any) -> None:
             soft_s=sender.app.conf.worker_soft_shutdown_timeout or 0.0,
         )
         drain.listen()
+        end_in_order(driver)
         join(driver)
         drain.publish()
     except HeadroomError as error:
@@ -93,6 +99,23 @@ def worker_init(sender: Any, **_: Any) -> None:
     critical = made.critical_queues[0] if made.critical_queues and made.gate == "requeue" else ""
     retries.publish(sender.app, made.retry_lane, to=critical)
     attempts.watch(sender.app)
+
+
+def end_in_order(driver: Driver) -> None:
+    """Have this process leave the fleet however its start ends; a SIGTERM ends it with 0, until Celery hears of it."""
+
+    def leave() -> None:
+        if os.getpid() == driver.pid:
+            driver.leave()
+
+    atexit.register(leave)
+    with contextlib.suppress(ValueError):  # an embedded worker, not in the main thread
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _end)
+
+
+def _end(*_: object) -> NoReturn:
+    raise SystemExit(0)
 
 
 def join(driver: Driver) -> None:

@@ -17,6 +17,10 @@ gevent    thrown into the greenlet when the loop turns next: at once where it wa
 threads   set for the thread, which raises it when it next runs Python code: what waits in C is not interrupted
 ========  ==========================================================================================================
 
+An error that a task, or a library in it, makes of the deadline (`raise SyncFailed from error`) is the deadline by
+another name, and is turned back into it before `autoretry_for` or Celery take it for a failure. A retry that the task
+asks for there is its wish, and stands.
+
 A task that was acknowledged before it began (`acks_late=False`) is not stopped: its message is gone. It can ask.
 A process that dies at any of these points leaves what a crash leaves: the message is held, and returns.
 """
@@ -35,10 +39,10 @@ from typing import TYPE_CHECKING, Any
 from billiard import pool as billiard_pool
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.app.task import Task
-from celery.exceptions import Ignore, Reject
+from celery.exceptions import Ignore, Reject, TaskPredicate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 SERVING, DRAINING, PAST = 0, 1, 2
 SIGNAL = signal.SIGUSR1
@@ -218,9 +222,11 @@ ways = Ways()
 
 def guard(task: Any) -> None:
     """Let the deadline reach this task's own code, and nothing around it. Safe to repeat."""
-    run = task.run
-    if run in _guarded:
+    if task.run in _guarded:
         return
+    if hasattr(task, "_orig_run"):  # inside of `autoretry_for`
+        task._orig_run = _unmasked(task._orig_run)
+    run = _unmasked(task.run)
 
     @wraps(run)
     def guarded(*args: Any, **options: Any) -> Any:
@@ -241,6 +247,37 @@ def guard(task: Any) -> None:
 
 
 _guarded: set[Any] = set()
+
+
+def _unmasked(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but an error that was made of the deadline is the deadline."""
+
+    @wraps(run)
+    def unmasked(*args: Any, **options: Any) -> Any:
+        try:
+            return run(*args, **options)
+        except TaskPredicate:
+            raise
+        except Exception as error:
+            if _comes_of_the_deadline(error):
+                raise DrainDeadline from error
+            raise
+
+    return unmasked
+
+
+def _comes_of_the_deadline(error: BaseException) -> bool:
+    """Whether an error was raised because of the deadline, or while it was handled."""
+    seen: set[int] = set()
+    behind: list[BaseException | None] = [error]
+    while behind:
+        each = behind.pop()
+        if isinstance(each, DrainDeadline):
+            return True
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            behind += [each.__cause__, each.__context__]
+    return False
 
 
 def guard_tasks(app: Any) -> None:
