@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from app.local.guard import Process
     from app.local.judge import Published, Verdict
+    from app.local.replay import Entry
 
 KEYS = Keys(workload.FLEET)
 RATIO = 0.8
@@ -84,6 +85,7 @@ class Fleet:
         self.variant = variant
         self.guard = Guard()
         self.pods: dict[str, Process] = {}
+        self._ready: dict[str, Process] = {}
         self._count = pods
 
     def __enter__(self) -> Self:
@@ -159,7 +161,10 @@ class Fleet:
 
     def ready(self) -> list[str]:
         """Names of the pods that consume now."""
-        return [name for name, pod in self.pods.items() if pod.running and is_ready(pod)]
+        for name, pod in self.pods.items():
+            if self._ready.get(name) is not pod and pod.running and is_ready(pod):
+                self._ready[name] = pod
+        return [name for name, pod in self.pods.items() if pod.running and self._ready.get(name) is pod]
 
     def send(self, name: str, *arguments: Any, queue: str = workload.NORMAL, result: bool = False) -> str:
         """Publish one task, as a service would that knows its name; returns its id.
@@ -218,11 +223,14 @@ class Fleet:
             ]
         return sorted(records, key=lambda record: record["at"])
 
+    def capacities(self) -> set[int]:
+        """How many pods normal work was allowed on, at each of the takes of the fleet's journal."""
+        return {entry.number("capacity") for entry in self._journal() if entry.op == "take"}
+
     def verdict(self, published: Sequence[Published]) -> Verdict:
         """Have the judge replay the fleet's journal: violations of the rule, messages put back, order."""
-        journal = parse(cast("list[tuple[bytes, dict[bytes, bytes]]]", self.broker.xrange(KEYS.journal())))
         return judge(
-            journal=journal,
+            journal=self._journal(),
             published=published,
             records=self.told(),
             ratio=RATIO,
@@ -230,6 +238,9 @@ class Fleet:
             remaining=self.remaining(),
             critical_queue=workload.CRITICAL,
         )
+
+    def _journal(self) -> list[Entry]:
+        return parse(cast("list[tuple[bytes, dict[bytes, bytes]]]", self.broker.xrange(KEYS.journal())))
 
     def _held(self) -> list[bytes]:
         """The raw messages that are held."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import statistics
 import sys
 import time
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Row = dict[str, Any]
-    Relation = Literal["at most", "exactly"]
+    Relation = Literal["at most", "at least", "exactly"]
+
+
+MEETS = {"at most": operator.le, "at least": operator.ge, "exactly": operator.eq}
 
 
 class Report:
@@ -47,13 +51,13 @@ class Report:
         Args:
             row: with the figure.
             name: of the figure. One that could not be measured (None) has missed its target.
-            relation: ``at most`` or ``exactly``.
+            relation: ``at most``, ``at least`` or ``exactly``.
             limit: the target.
             binding: whether missing it fails the benchmark. A count, an order or a ratio says the
                 same on every machine; a time says as much about the machine, and only warns.
         """
         value = row[name]
-        if value is not None and (value <= limit if relation == "at most" else value == limit):
+        if value is not None and MEETS[relation](value, limit):
             return
         fault = f"{name} is {shown(value)}, target {relation} {limit:g}"
         row["missed" if binding else "slow"].append(fault)

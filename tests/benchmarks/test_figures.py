@@ -82,13 +82,17 @@ def test_a_figure_that_could_not_be_measured_has_missed_its_target() -> None:
     row = {"wake_ms": None}
     report.add(row)
     report.expect(row, "wake_ms", "at most", 8)
-    assert report.missed == ["wake_ms is -, target at most 8"]
+    report.expect({**row, "wake_ms": 9}, "wake_ms", "at least", 9)
+    report.expect({**row, "wake_ms": 7}, "wake_ms", "at least", 8)
+    assert report.missed == ["wake_ms is -, target at most 8", "wake_ms is 7, target at least 8"]
 
 
 def test_runs_of_a_schedule_are_held_against_their_due_times() -> None:
     """The third due time has no run, the fourth has two; plain beat's due times are reckoned from its runs."""
     told = [Scheduled("entry-00", due_s + 0.004, due_s) for due_s in (10.0, 10.5, 11.5, 11.5)]
     found = schedule_figures(told, from_s=10.0, kill_s=11.0)
+    assert schedule_figures(told, from_s=10.0, kill_s=11.6)["next_s"] is None
+    assert schedule_figures(told, from_s=10.0, kill_s=10.49)["next_s"] == 1.01, "taken after the kill, published before"
     assert (found["missing"], found["doubled"], found["late_p50_ms"]) == (1, 1, 4)
     assert found["next_s"] == 0.5
     plain = [Scheduled("entry-00", at_s, None) for at_s in (10.0, 10.51, 11.02, 12.02)]

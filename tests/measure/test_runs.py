@@ -48,10 +48,24 @@ def test_loss_counts_both_systems_and_headroom_loses_nothing() -> None:
 
 
 def test_restarts_lose_and_double_nothing() -> None:
-    found = rows("restarts", "--count", "1", "--pods", "2", "--pool", "solo", "--system", "headroom")
-    assert [row["how"] for row in found] == ["sigterm", "sigkill", "rolling"]
-    assert [row["restarts"] for row in found] == [1, 1, 2]
-    assert all(row["missed"] == [] and row["published"] == row["completed"] > 0 for row in found)
+    found = rows("restarts", "--count", "1", "--pods", "2", "--pool", "solo", *PAIR)
+    assert [row["how"] for row in found] == ["sigterm", "sigkill", "rolling"] * 2
+    assert [row["restarts"] for row in found] == [1, 1, 2] * 2
+    assert all(row["published"] > 0 < row["up"] for row in found)
+    for row in found[:3]:
+        assert (row["missed"], row["completed"], row["capacity"]) == ([], row["published"], 1)
+    for row in found[3:]:
+        assert row["published"] == row["completed"] + row["lost"] + row["left"]
+
+
+def test_a_schedule_misses_and_doubles_no_due_time() -> None:
+    three, alone, celery = rows("beat", "--seconds", "3")
+    assert [(row["system"], row["beats"]) for row in (three, alone, celery)] == [
+        ("headroom", 3), ("headroom", 1), ("celery", 1),
+    ]  # fmt: skip
+    for row in (three, alone):
+        assert (row["missing"], row["doubled"], row["missed"]) == (0, 0, [])
+    assert all(row["runs"] > 0 < row["next_s"] for row in (three, alone, celery))
 
 
 def test_saturation_keeps_order_and_counts_its_commands() -> None:
