@@ -31,5 +31,5 @@ broadcast._here = Recorded(Numbers(every_s=1000.0, duplicate_s=float(os.environ.
 app = Celery("rounds", broker=os.environ["REDIS_URL"])
 app.conf.result_expires = None
 app.conf.beat_schedule = {"shard-round": {**broadcast.entry(), "schedule": 0.5}}
-throttle.install(app)
+throttle.install(app, gate=os.environ.get("GATE", "take"))
 broadcast.install(app)
