@@ -21,6 +21,7 @@ from app.local.discord.admission import Admission
 from app.local.discord.book import Book
 from app.local.discord.client import Client
 from app.local.discord.doors import Door
+from app.local.discord.drift import Drift
 from app.local.discord.guilds import Guilds, created
 from app.local.discord.script import Script
 from app.local.discord.sessions import Event, Session, Sessions
@@ -68,6 +69,7 @@ class Gateway:
         self.now_s = clock
         self._admission = Admission(bot, self.terms, self.guilds)
         self._numbers = itertools.count(1)
+        self._drift = Drift(self.terms, clock)
         self._welcome = Welcome(self.guilds, self.terms, self.book)
         self.windows: dict[str, asyncio.TimerHandle] = {}
         """The ends of sessions without a connection."""
@@ -97,6 +99,7 @@ class Gateway:
     async def stop(self) -> None:
         """Drop every connection and session. ExceptionGroup: the stand-in had errors of its own, seen as code 1011."""
         self._welcome.end()
+        self._drift.end()
         await self.main.end()
         await self.resume_door.end()
         for timer in self.windows.values():
@@ -136,9 +139,7 @@ class Gateway:
         if numbered:
             wanted = not meant or any(not event.needs or event.needs & session.intents for session in meant)
             number = self.book.tell(guild, name, data, heard=wanted)
-        for session in meant:
-            if session.hears(event):
-                session.send(event)
+        self._drift.deliver(event, meant)
         return number
 
     def begin_outage(self, guild: int) -> None:
@@ -152,6 +153,7 @@ class Gateway:
         self.guilds.set_available(guild, available=True)
         event = Event.of("GUILD_CREATE", guild, created(guild))
         for session in self.sessions.of(guild):
+            self._drift.catch_up(session)
             session.create(event)
 
     def join(self, guild: int) -> None:

@@ -30,6 +30,10 @@ class Terms:
     """Whether what a heartbeat says to have arrived cannot be replayed any more; Discord does not say."""
     twin: Literal["takes", "refused"] = "takes"
     """A RESUME of a session that has a living connection takes it over, or gets an op 9; Discord does not say."""
+    lag_s: float = 0.0
+    """A session hears of a guild up to so much later, each session and guild with a lag of its own."""
+    leaves_out: float = 0.0
+    """The share of events that one of the sessions which should hear them does not."""
     trickle_s: float = 0.0
     """Between two GUILD_CREATEs after READY."""
     tells_outages: bool = False
