@@ -44,7 +44,11 @@ def install(app: Any, settings: Settings) -> None:
 
     def on_worker(instance: Any, **_: Any) -> None:
         if instance.app is app:
-            app.headroom_probes = start(WorkerWatch(lambda: app.throttle.driver), limits, settings.probe_port)
+            app.headroom_probes = start(
+                WorkerWatch(lambda: app.throttle.driver, lambda: getattr(app, "headroom_shards", None)),
+                limits,
+                settings.probe_port,
+            )
 
     def on_beat(sender: Any, **_: Any) -> None:
         if sender.app is app:

@@ -80,7 +80,7 @@ class Metrics(Collector):
     def collect(self) -> Iterable[Family]:
         """What is read now."""
         found: Mapping[str, Sequence[Reading]] = self._read() if self._read is not None else {}
-        for metric in (*events.POD_READINGS, *events.FLEET_READINGS):
+        for metric in events.READINGS:
             readings = found.get(metric.name)
             if readings is None:
                 continue

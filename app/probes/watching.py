@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from app.probes.backlog import Backlog, Fleet
     from app.probes.metrics import Reading
+    from tasks.shards.telling import Figures
 
 TURN_S = 1.0
 """A loop that runs says so about this often."""
@@ -41,6 +42,14 @@ class Driver(Protocol):
     stand_in: Any
     settings: Any
     doorkeeper: Any
+
+
+class Shards(Protocol):
+    """What is asked of the driver of a bot's shards."""
+
+    def figures(self) -> Figures:
+        """How the pod stands."""
+        ...
 
 
 class Loop:
@@ -98,10 +107,12 @@ class WorkerWatch:
 
     role = "worker"
 
-    def __init__(self, find_driver: Callable[[], Driver | None]) -> None:
-        """In the worker's main thread, before it has joined anything; there is a driver once it has."""
+    def __init__(
+        self, find_driver: Callable[[], Driver | None], find_shards: Callable[[], Shards | None] = lambda: None
+    ) -> None:
+        """In the worker's main thread, before it has joined anything; there are drivers once it has."""
         self.loop = Loop(native.thread_number())
-        self._find_driver = find_driver
+        self._find_driver, self._find_shards = find_driver, find_shards
         self.backlog: Backlog | None = None
         self.places: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Places of the pool, and those that are taken."""
@@ -174,7 +185,12 @@ class WorkerWatch:
                 "headroom_holds": len(driver.state.held),
             }
         fleet = self.backlog.fleet if self.backlog is not None else None
-        return {name: [((), float(value))] for name, value in found.items()} | (fleet_readings(fleet) if fleet else {})
+        shards = self._find_shards()
+        return {
+            **{name: [((), float(value))] for name, value in found.items()},
+            **(fleet_readings(fleet) if fleet else {}),
+            **(shard_readings(shards.figures(), keeps_door=fleet is not None) if shards else {}),
+        }
 
 
 class BeatWatch:
@@ -235,3 +251,20 @@ def fleet_readings(fleet: Fleet) -> dict[str, Sequence[Reading]]:
     several["headroom_fleet_pods"] = [((state,), float(n)) for state, n in states.items()]
     several["headroom_fleet_queue_length"] = [((queue,), float(n)) for queue, n in fleet.queued.items()]
     return {**{name: [((), float(value))] for name, value in single.items()}, **several}
+
+
+def shard_readings(figures: Figures, *, keeps_door: bool) -> dict[str, Sequence[Reading]]:
+    """A pod's shards as readings, and what is true of the whole bot on the doorkeeper alone."""
+    states = {"initialising": figures.initialising, "ready": figures.ready, "closing": figures.closing}
+    found: dict[str, Sequence[Reading]] = {
+        "headroom_shards": [((state,), float(n)) for state, n in states.items()],
+        "headroom_shard_lease": [((), float(figures.leased))],
+    }
+    if keeps_door:
+        totals = {"active": figures.active, "pending": figures.pending}
+        found["headroom_bot_target"] = [((role,), float(n)) for role, n in totals.items()]
+        found["headroom_bot_pods"] = [((), float(figures.pods))]
+        found["headroom_bot_guard_seconds"] = [((), figures.guard_s)]
+        if figures.identifies_left is not None:
+            found["headroom_bot_identifies_left"] = [((), float(figures.identifies_left))]
+    return found

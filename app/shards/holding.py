@@ -93,6 +93,7 @@ class Shards(bootsteps.StartStopStep):
             return
         self.driver = make(settings, self._app.throttle.settings.pod)
         self.driver.start()
+        self._app.headroom_shards = self.driver
         self._app.throttle.drain.listeners.append(self._begin_to_end)
         logger.info("headroom: shards of bot %s, connections %s", settings.discord_bot_id, settings.shard_connections)
 

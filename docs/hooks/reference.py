@@ -183,6 +183,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[tuple[str, ...]]]
     ),
     "metrics-pod": (METRIC, lambda: metric_rows(throttle.events.POD_READINGS)),
     "metrics-fleet": (METRIC, lambda: metric_rows(throttle.events.FLEET_READINGS)),
+    "metrics-shards": (METRIC, lambda: metric_rows(throttle.events.SHARD_READINGS)),
+    "metrics-bot": (METRIC, lambda: metric_rows(throttle.events.BOT_READINGS)),
     "events": (("event", "when", "fields", "metrics"), event_rows),
     "errors": (("error", "is a", "raised when"), error_rows),
 }

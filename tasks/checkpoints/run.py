@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tasks.checkpoints.content import Unusable, pack, unpack
 from tasks.checkpoints.protocol import CheckpointError, Gone, StoreAway, Superseded, TooLarge
+from tasks.checkpoints.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,7 @@ class Checkpoint:
         """Nothing is sent. Without a store (a task that is called directly) everything works, and nothing is kept."""
         self.progress = 0.0
         self._store, self._around, self._limits, self._required = store, around, limits, required
+        self._teller = Teller(around.task)
         self._slot: Slot | None = None
         self._found: Saved | None = None
         self._away = self._detached = self._too_large = self._unread = False
@@ -115,7 +117,7 @@ class Checkpoint:
         try:
             if self._unsaved:
                 self._around.settle()
-            self._slot.save(self._around.status_of(error), self.progress, self._noted)
+            self._teller.saving(lambda: self._save_last(error), len(self._noted))
         except Exception as failure:  # noqa: BLE001 - a store or a `settle` that fails must not hide what ended the run
             logger.warning("the checkpoint of task %s was not saved at its end: %s", self._around.task_id, failure)
 
@@ -129,19 +131,26 @@ class Checkpoint:
 
         What is of no use, or should be there and is not, is a reason to call the task's `compensate`.
         """
+        if self._store is None:
+            return None
         if self._slot is None or self._detached:
+            self._teller.looked("away" if self._unread else "none")
             return None
         if self._found is None:
+            self._teller.looked("missing" if self._around.delivered_before else "none")
             if self._around.delivered_before:
                 self.discard("it has expired, or none was saved")
             return None
         if not self._found.context:
+            self._teller.looked("none")
             return None
         try:
             context = unpack(self._found.context, self._around.version)
         except Unusable as error:
+            self._teller.looked("unusable")
             self.discard(str(error))
             return None
+        self._teller.looked("found")
         logger.info("task %s goes on at %.1f %%", self._around.task_id, 100 * self.progress)
         return context
 
@@ -153,7 +162,7 @@ class Checkpoint:
         ends = "compensate() is called, then it starts anew" if self._around.compensate else "it starts anew"
         logger.warning("checkpoint of task %s: %s; %s", self._around.task_id, reason, ends)
         if self._around.compensate:
-            self._around.compensate(reason)
+            self._teller.compensating(self._around.compensate, reason)
         self.progress, self._noted = 0.0, b""
 
     def due(self) -> bool:
@@ -228,7 +237,7 @@ class Checkpoint:
             return False
         self._around.settle()
         try:
-            written = self._write()
+            written = self._teller.saving(self._write, len(self._noted))
         except StoreAway as error:
             self._lost(error, "cannot be saved, task %s goes on")
             return False
@@ -240,6 +249,11 @@ class Checkpoint:
             self._away = self._unsaved = False
         self._wait()
         return written
+
+    def _save_last(self, error: BaseException) -> bool:
+        if self._slot is not None:
+            self._slot.save(self._around.status_of(error), self.progress, self._noted)
+        return True
 
     def _write(self) -> bool:
         """Write what was noted, after an OPEN if there was none yet. A refusal is settled with the fleet."""

@@ -29,6 +29,7 @@ from tasks.shards.listening import ERRORS, listen
 from tasks.shards.liveness import ByHeartbeat, FirstSeen, merge
 from tasks.shards.operations import read_outcome, read_synced
 from tasks.shards.placement import UNLIMITED
+from tasks.shards.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tasks.shards.connection import Connections
     from tasks.shards.liveness import Liveness
     from tasks.shards.operations import Call, Operations
+    from tasks.shards.telling import Figures
     from tasks.shards.vocabulary import Slot
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class Driver:
         self.state = v.State(operations.member, numbers)
         self._url, self._ops, self._connections = url, operations, connections
         self._votes, self._make_witness, self._first_seen = votes, witness, FirstSeen()
+        self._teller = Teller()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._running: set[asyncio.Task[Any]] = set()
@@ -114,6 +117,10 @@ class Driver:
             self._from_outside(over.set)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+
+    def figures(self) -> Figures:
+        """How this member stands."""
+        return self._teller.figures(self.state)
 
     def _from_outside(self, what: Callable[[], object]) -> None:
         loop = self._loop
@@ -174,7 +181,9 @@ class Driver:
     def feed(self, event: v.Event) -> None:
         """Let something happen; in the loop."""
         self.state, commands = step(self.state, event)
+        self._teller.heard(event, self.state)
         for command in commands:
+            self._teller.does(command)
             self._carry_out(command)
 
     def _heard(self) -> None:
@@ -215,9 +224,11 @@ class Driver:
                     self.feed(v.Released(slot))
                 case v.SendFlip(version):
                     if await self.ask(ops.flip(version)):
+                        self._teller.changed("active", state, version)
                         logger.info("shards: target %d serves from now on", version)
                 case v.SendAbort(version, why):
                     if await self.ask(ops.abort(version, why)):
+                        self._teller.changed("aborted", state, version)
                         logger.warning("shards: target %d is given up: %s", version, why)
                 case v.SendVote(told, rounds):
                     await self._vote(told, rounds)
@@ -243,6 +254,7 @@ class Driver:
         ops = self._ops
         await self.ask(ops.budget(told.day_total, told.remaining, told.reset_after_ms, told.concurrency))
         outcome = read_outcome(await self.ask(ops.vote(told.total, rounds)))
+        self._teller.voted(told.total, outcome)
         if outcome == "budget":
             logger.error("shards: %d shards are refused: today's identifies cannot pay for them", told.total)
 
@@ -250,16 +262,19 @@ class Driver:
 
     async def may_identify(self, slot: Slot, fence: int) -> bool:
         """See `connection.Owner`."""
+        since_s = time.monotonic()
         while (own := self.state.owns.get(slot)) is not None and own.fence == fence and not own.closing:
             asked_s = time.monotonic()
+            wait_ms: int | None = None
             try:
                 wait_ms = int(await self.ask(self._ops.identify(*slot, fence)))
             except ERRORS as error:
                 self._lost(error)
-                wait_ms = -1
-            if wait_ms == 0 and time.monotonic() - asked_s <= USE_S:
+            in_time = time.monotonic() - asked_s <= USE_S
+            self._teller.gate(slot, wait_ms, since_s, in_time=in_time)
+            if wait_ms == 0 and in_time:
                 return True
-            await asyncio.sleep(wait_ms / 1000 if wait_ms > 0 else AGAIN_S)
+            await asyncio.sleep(wait_ms / 1000 if wait_ms and wait_ms > 0 else AGAIN_S)
         return False
 
     # -- Redis

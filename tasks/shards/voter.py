@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tasks.shards.rest import DiscordAway, TokenRefused
 from tasks.shards.vocabulary import Told
+from throttle import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,13 +34,15 @@ async def vote(rounds: VoteRounds, discord: Asks, tell: Callable[[Told], object]
     """Vote in each round until it is cancelled, or until the token is refused. `tell` is the driver's."""
     away = False
     while True:
-        await rounds.wait()
+        why = await rounds.wait()
         try:
             found = await discord.gateway_bot()
         except TokenRefused as error:
+            events.emit(events.SHARD_ROUND, why, "refused")
             logger.error("shards: %s; this pod votes no more until it is started with another", error)  # noqa: TRY400
             return
         except DiscordAway as error:
+            events.emit(events.SHARD_ROUND, why, "away")
             if not away:
                 logger.warning("shards: %s; no vote until it can be", error)
             away = True
@@ -47,4 +50,5 @@ async def vote(rounds: VoteRounds, discord: Asks, tell: Callable[[Told], object]
         if away:
             logger.info("shards: Discord answers again")
         away = False
+        events.emit(events.SHARD_ROUND, why, "told")
         tell(Told(found.shards, found.max_concurrency, found.total, found.remaining, found.reset_after_ms))

@@ -11,6 +11,7 @@ from app.local.discord.rest import RestStandIn
 from app.shards.commands import Reached
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Numbers, Operations
+from tests.support.probed import Probed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -69,6 +70,39 @@ def test_workers_hold_take_over_and_hand_over(workers: Workers, discord: RestSta
     assert pods[1].exit_code == 0
     assert len(look(workers).view.members) == 1
     assert TOKEN not in workers.logs()
+
+
+def test_what_happens_to_the_shards_is_in_the_metrics(workers: Workers, discord: RestStandIn) -> None:
+    pods = [Probed.start(workers, name, pool="threads", **settings(discord)) for name in ("a", "b")]
+    first, second = pods
+
+    def total(name: str, **labels: str) -> float:
+        return sum(pod.metric(name, **labels) for pod in pods)
+
+    wait_until(lambda: total("headroom_shards", state="ready") == 8, 60.0, what=workers.logs)
+    wait_until(lambda: set(serving(workers)) == {"a", "b"}, 60.0, what=workers.logs)
+    wait_until(lambda: total("headroom_bot_target", role="active") == 8, 20.0, what="the doorkeeper to tell the target")
+    assert total("headroom_bot_target", role="pending") == 0
+    assert total("headroom_bot_pods") == 2
+    assert total("headroom_bot_identifies_left") == discord.bot.total
+    assert total("headroom_shard_lease") == 2
+    assert total("headroom_shard_target_changes_total", change="proposed") == 1
+    assert total("headroom_shard_target_changes_total", change="active") == 1
+    assert total("headroom_shard_votes_total", outcome="proposed") == 1
+    assert [pod.metric("headroom_shard_rounds_total", why="start", answer="told") for pod in pods] == [1, 1]
+    assert total("headroom_identify_answers_total", answer="granted") >= 8
+    assert total("headroom_identify_wait_seconds_count") == total("headroom_identify_answers_total", answer="granted")
+    moved = total("headroom_shards_released_total", how="hand over")  # a slow rebalance may be under way
+    assert total("headroom_shards_claimed_total") - moved == 8
+
+    held = first.metric("headroom_shards")
+    assert held > 0
+    first.process.ask_to_end()
+    wait_until(lambda: set(serving(workers)) == {"b"}, 15.0, what=workers.logs)
+    assert first.process.wait(30) == 0
+    wait_until(lambda: second.metric("headroom_shards", state="ready") == 8, what="the metrics to follow")
+    assert second.metric("headroom_shards_claimed_total") == 8 + second.metric("headroom_shards_released_total")
+    assert second.metric("headroom_shard_connect_seconds_count") == second.metric("headroom_shards_claimed_total")
 
 
 def test_a_bot_without_connections_says_so(workers: Workers, discord: RestStandIn) -> None:

@@ -346,7 +346,7 @@ def test_every_event_becomes_its_metrics(metrics: Metrics) -> None:
 
 def test_names_follow_the_conventions_and_labels_are_fields() -> None:
     made = [(event, metric) for event in events.EVENTS for metric in event.metrics]
-    every = [metric for _, metric in made] + [*events.POD_READINGS, *events.FLEET_READINGS]
+    every = [metric for _, metric in made] + [*events.READINGS]
     assert len({metric.name for metric in every}) == len(every)
     for metric in every:
         assert metric.name.startswith("headroom_")

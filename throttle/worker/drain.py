@@ -47,7 +47,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from throttle import control
+from throttle import control, events
 from throttle.worker import native
 from throttle.worker.control import Server
 from throttle.worker.stopping import DRAINING, PAST, notice
@@ -90,7 +90,7 @@ class Drain:
         self._term_is_cold, self._soft_s = term_is_cold, soft_s
         self._host: Drained | None = None
         self._server: Server | None = None
-        self._deadline_s = float("inf")
+        self._asked_s = self._deadline_s = float("inf")
         self._cold_s = float("inf")
         self._sent = self._stopped = self._dry = self._left_over = self._ends = self._acting = self._gave_up = False
         self._heard: set[int] = set()
@@ -138,10 +138,12 @@ class Drain:
             self._deadline_s = min(self._deadline_s, time.monotonic() + timeout_s)
         if not self.asked_by:
             self.asked_by = cause
+            self._asked_s = time.monotonic()
             notice.post(DRAINING)
             running = len(self._host.running()) if self._host else 0
             until = f"for {timeout_s:g} s" if timeout_s else "for as long as they take"
             logger.warning("headroom: %s: takes nothing more; %d tasks run, and may %s", cause, running, until)
+            events.emit(events.DRAIN_BEGAN, cause, running)
             for listener in self.listeners:
                 listener()
         self._wake()
@@ -239,6 +241,7 @@ class Drain:
         if not self._dry and host.shed_done and not self._driver.state.held:
             self._driver.leave()
             self._dry = True
+            events.emit(events.DRAIN_ENDED, "dry", time.monotonic() - self._asked_s)
             logger.info("headroom: drained: nothing is held, and the fleet is left")
         is_cold = self._cold_s != float("inf")
         if not (self._dry or self._stopped or is_cold) and time.monotonic() >= self._deadline_s:
@@ -254,6 +257,7 @@ class Drain:
             return
         if not self._left_over and not self._dry:
             self._left_over = True
+            events.emit(events.DRAIN_ENDED, "left over", time.monotonic() - self._asked_s)
             logger.error("headroom: left over: %s", names(host.running()))
         if not self._ends:
             return

@@ -33,10 +33,11 @@ from typing import Any, NoReturn
 import redis
 from celery import signals
 from celery.apps.worker import REMAP_SIGTERM
+from celery.concurrency import get_implementation
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import attempts, installing, limits, memory, names, ownership, retries, stopping, telling
+from throttle.worker import attempts, installing, limits, memory, names, ownership, relaying, retries, stopping, telling
 from throttle.worker.connecting import reach
 from throttle.worker.drain import Drain
 from throttle.worker.driver import Driver, clash_line
@@ -92,6 +93,8 @@ def worker_init(sender: Any, **_: Any) -> None:
     except HeadroomError as error:
         raise SystemExit(f"headroom: {error}") from None
     made.driver, made.drain = driver, drain
+    if get_implementation(sender.pool_cls).__module__ == limits.CHILDREN:
+        relaying.install()
     stopping.ways.prepare()
     stopping.guard_tasks(sender.app)
     driver.start()
