@@ -43,7 +43,8 @@ def create(settings: Settings) -> Celery:
         # Queues. Each has an exchange of its own name: two queues bound by one key both get the message.
         task_default_queue=settings.task_queue,
         task_queues=[
-            Queue(name, Exchange(name), routing_key=name) for name in (settings.task_queue, settings.critical_queue)
+            Queue(name, Exchange(name), routing_key=name)
+            for name in dict.fromkeys((settings.task_queue, settings.critical_queue, *event_queues(settings)))
         ],
         # A message is data, never code.
         task_serializer="json",
@@ -82,6 +83,11 @@ def create(settings: Settings) -> Celery:
     # Producers call from any thread; the current app alone is known only in the importing one.
     made.set_default()
     return made
+
+
+def event_queues(settings: Settings) -> list[str]:
+    """Queues that Discord's events go to; none without a bot."""
+    return settings.shard_routes.queues() if settings.shards and not settings.shard_callback else []
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, object]]:

@@ -8,7 +8,11 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
+from app.shards.routing import Routes, parse_names, parse_routes
+
 TOKEN = re.compile(r"[\x21-\x7e]+")
+DOTTED = r"^[A-Za-z_][\w.-]*$"
+CALLBACK = r"^([A-Za-z_][\w.]*:[A-Za-z_][\w.]*)?$"
 LABELS = r"^[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]*(,[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]*)*$"
 
 
@@ -53,6 +57,34 @@ class DiscordSettings(BaseSettings):
     )
     """Labels of the pods that hold shards; read with SHARD_LIVENESS=kubernetes alone."""
 
+    shard_events: str = Field(default="", validation_alias="SHARD_EVENTS")
+    """Which of Discord's events go to which queue, the others to TASK_QUEUE: ``INTERACTION_CREATE=critical,*=-``
+    (``*`` the others, ``-`` to nobody)."""
+
+    shard_in_order: str = Field(default="", validation_alias="SHARD_IN_ORDER")
+    """Events that one guild's workers do one after the other: ``MESSAGE_CREATE,MESSAGE_UPDATE``, or ``*`` for all."""
+
+    shard_task: str = Field(
+        default="tasks.jobs.gateway_event.gateway_event", pattern=DOTTED, validation_alias="SHARD_TASK"
+    )
+    """Name of the Celery task that has the events: it gets the name of an event and its data."""
+
+    shard_callback: str = Field(default="", pattern=CALLBACK, validation_alias="SHARD_CALLBACK")
+    """A function of yours that has the events in place of a queue, in the pod that holds the shard, at least once:
+    ``module:function``."""
+
+    @field_validator("shard_events")
+    @classmethod
+    def _events(cls, value: str) -> str:
+        parse_routes(value, "", "")
+        return value
+
+    @field_validator("shard_in_order")
+    @classmethod
+    def _in_order(cls, value: str) -> str:
+        parse_names(value)
+        return value
+
     @field_validator("discord_token", mode="before")
     @classmethod
     def _no_token(cls, value: object) -> object:
@@ -72,6 +104,16 @@ class DiscordSettings(BaseSettings):
         """Whether the pods hold a Discord bot's shards."""
         return self.discord_token is not None
 
+    @property
+    def shard_routes(self) -> Routes:
+        """Which events go where."""
+        return parse_routes(self.shard_events, self.shard_in_order, self.default_queue)
+
+    @property
+    def default_queue(self) -> str:
+        """The queue of events that are not named."""
+        raise NotImplementedError
+
     def half(self) -> str:
         """What is wrong when one of token and bot is given without the other; '' when nothing is."""
         if self.shards == bool(self.discord_bot_id):
@@ -90,5 +132,9 @@ ALLOWED = {
     "shard_connections": "allowed is none or simulated",
     "shard_ttl_s": "allowed is a number of seconds from 3 to 60",
     "shard_liveness": "allowed is redis or kubernetes",
+    "shard_events": "allowed is EVENT=QUEUE by commas, EVENT a name such as MESSAGE_CREATE or *, QUEUE - for nobody",
+    "shard_in_order": "allowed are names of events such as MESSAGE_CREATE by commas, or *",
+    "shard_task": "allowed is the name of a Celery task",
+    "shard_callback": "allowed is module:function, or nothing",
     "shard_pods": "allowed are labels such as app=worker,tier=bot",
 }

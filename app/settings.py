@@ -167,6 +167,11 @@ class Settings(DiscordSettings):
         return Retries(default, parse_retries(self.queue_retries), *names)
 
     @property
+    def default_queue(self) -> str:
+        """Where events go that no setting names."""
+        return self.task_queue
+
+    @property
     def results(self) -> str:
         """Address of the result back end."""
         return self.result_backend or self.redis_url

@@ -130,9 +130,9 @@ class Calls:
             batch.ready_ago_ms, batch.reached, self._ratio, len(batch.gone), *batch.gone, *told,
         )  # fmt: skip
 
-    def turn(self, guild: int, owner: str, turn: int, done: int) -> tuple[Argument, ...]:
-        """Begin or go on with a guild's line. Answer: `read_turn`."""
-        return self._command("turn", (), guild, owner, turn, done)
+    def turn(self, guild: int, owner: str, turn: int, done: int, *, begin: bool = True) -> tuple[Argument, ...]:
+        """Go on with a guild's line, from its first event with `turn` 0. Answer: `read_turn`."""
+        return self._command("turn", (), guild, owner, turn, done, int(begin))
 
 
 def read_session(answer: Any) -> tuple[str, int, str] | None:

@@ -5,6 +5,7 @@
 -- ARGV[7] owner           id of the task
 -- ARGV[8] turn            as it was told at its start; 0: it starts
 -- ARGV[9] done            how many heads it has worked on in this turn; told again, none goes twice
+-- ARGV[10] begin          1: it begins the next head now; 0: it only asks
 -- RETURNS {turn, tries, message}   the head, and how often it was begun, this time included
 --       | {turn}          nothing is left: the turn is over
 --       | {0}             another one has the line
@@ -27,4 +28,4 @@ if not message then
   return {mine}
 end
 call('PEXPIRE', at, TURN_MS)
-return {mine, call('HINCRBY', at, 'tries', 1), message}
+return {mine, call('HINCRBY', at, 'tries', tonumber(ARGV[10])), message}
