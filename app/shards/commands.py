@@ -90,6 +90,7 @@ def add(commands: Any, whole: Callable[[int, int], Callable[[str], int]]) -> Non
     )
     target.add_argument("--unasked", action="store_true", help="do not ask Discord whether it allows that number")
     deeds.add_parser("abort", help="give the pending target up; the active one goes on")
+    deeds.add_parser("retry", help="let the pods try again what Discord closed connections for")
 
 
 def _total(number: Callable[[str], int]) -> Callable[[str], int]:
@@ -128,6 +129,8 @@ def _do(reached: Reached, settings: Settings, arguments: argparse.Namespace) -> 
         return _aim(reached, settings, arguments.total, unasked=arguments.unasked)
     if arguments.deed == "abort":
         return _abort(reached)
+    if arguments.deed == "retry":
+        return _retry(reached)
     return _show(reached, settings.discord_bot_id, as_json=arguments.json, watch=arguments.watch)
 
 
@@ -201,6 +204,13 @@ def _abort(reached: Reached) -> int:
     if not reached.ask(reached.operations.abort(0, "by a person")):
         return _say("no target is pending", REFUSED)
     sys.stdout.write("the pending target is given up\n")
+    return 0
+
+
+def _retry(reached: Reached) -> int:
+    if not reached.ask(reached.operations.retry()):
+        return _say("nothing is stopped", REFUSED)
+    sys.stdout.write("the pods try again\n")
     return 0
 
 

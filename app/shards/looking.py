@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from tasks.shards.placement import UNLIMITED, cap
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tasks.shards.answers import Looked, Target
+
+VERSION = re.compile(r"v[0-9]+")
 
 
 def figures(bot: str, looked: Looked) -> dict[str, Any]:
@@ -27,6 +30,15 @@ def figures(bot: str, looked: Looked) -> dict[str, Any]:
         "guard_ms": head.guard_ms,
         "guarded": looked.guarded,
         "note": looked.note,
+        "stopped": [
+            {
+                "what": f"version {stop.scope[1:]}" if VERSION.fullmatch(stop.scope) else "credentials",
+                "code": stop.code,
+                "why": stop.why,
+                "since_ms": stop.at_ms,
+            }
+            for stop in head.stops
+        ],
         "budget": _budget(looked),
         "pods": [
             {
@@ -62,6 +74,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         ("guard", guard),
         ("identifies", _identifies(found["budget"])),
         ("last", found["note"] or "nothing yet"),
+        *(("stopped", _stopped(stop)) for stop in found["stopped"]),
     ):
         yield f"{name:10}  {in_one_line(value)}"
     yield ""
@@ -126,6 +139,11 @@ def _words(target: dict[str, Any] | None) -> str:
     by = ", set by a person" if target["by"] == "person" else ""
     about = f"version {target['version']}, cap {target['cap']} a pod{by}"
     return f"{target['total']} shards, {target['ready']} ready ({about})"
+
+
+def _stopped(stop: dict[str, Any]) -> str:
+    tried = "these credentials" if stop["what"] == "credentials" else stop["what"]
+    return f"{tried}, by Discord: {stop['why']}; put it right, then `shards retry`"
 
 
 def _identifies(budget: dict[str, int] | None) -> str:

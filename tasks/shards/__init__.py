@@ -68,6 +68,14 @@ connections of the bot. IDENTIFY (the script) grants one per bucket in 5.3 s, th
 active target before the pending one, and counts the day's budget down. A pending target may not touch the reserve; an
 active one may, but for the very last. A grant is used within a quarter of a second of its request or not at all.
 
+What Discord closes for good
+============================
+A close code that would meet every pod is told to all with STOP: under the name of the credentials (a digest of token
+and intents), or of the target that Discord does not allow. CLAIM and IDENTIFY refuse what is stopped, so that nothing
+is tried once for each pod; 4011 makes votes count at once. It stands in the state until a person says RETRY, until
+pods have other credentials, or until the target is over. Who could not say it (Redis was away) leaves one more try to
+another.
+
 Notification: each change is published within its script, and members SYNC at once when they hear it. All of them may be
 lost: every member SYNCs twice a second anyway, which is beat, scan and look in one script.
 """

@@ -34,6 +34,17 @@ class Bind(NamedTuple):
         return self.state in ("initialising", "ready")
 
 
+class Stop(NamedTuple):
+    """What is tried no more, for Discord closed a shard for it, until a person says otherwise."""
+
+    scope: str
+    """The name of credentials, or "v" and a target's version."""
+    code: int
+    """Discord's close code."""
+    at_ms: int
+    why: str
+
+
 class Head(NamedTuple):
     """What is true of the whole cluster."""
 
@@ -48,6 +59,7 @@ class Head(NamedTuple):
     active: Target | None
     pending: Target | None
     peak: int
+    stops: tuple[Stop, ...] = ()
 
 
 class Member(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from tasks.shards.answers import Target
     from tasks.shards.vocabulary import How, Slot
 
 
@@ -19,8 +20,26 @@ class Owner(Protocol):
         """A connection is ready, and its guilds have settled."""
         ...
 
-    def closed(self, slot: Slot, fence: int, fatal: str = "") -> None:
-        """A connection has ended for good; `fatal` tells why no other pod should try again at once."""
+    def closed(self, slot: Slot, fence: int, fatal: str = "", code: int = 0) -> None:
+        """A connection has ended for good; `fatal` tells why no other pod shall try again, `code` is Discord's."""
+        ...
+
+    @property
+    def pending(self) -> Target | None:
+        """The pending target, by the last SYNC."""
+        ...
+
+    @property
+    def concurrency(self) -> int:
+        """How many buckets the gate has."""
+        ...
+
+    def holds(self, slot: Slot) -> int:
+        """The fence under which this member may act for a shard at this instant; 0 when it may not."""
+        ...
+
+    def stopped(self, version: int) -> str:
+        """Why no shard of a target identifies now, for all pods; '' when they may."""
         ...
 
     async def may_identify(self, slot: Slot, fence: int) -> bool:

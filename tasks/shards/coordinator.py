@@ -19,19 +19,22 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.shards import vocabulary as v
+from tasks.shards.answers import Stop
 from tasks.shards.operations import Hold, Known
 from tasks.shards.placement import Pod, place, surplus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tasks.shards.answers import Target
+    from tasks.shards.answers import Head, Target
     from tasks.shards.operations import Call, Operations
     from tasks.shards.vocabulary import Own, Slot, State
 
     Outcome = tuple[State, Sequence[v.Command]]
 
 T = TypeVar("T")
+OF_A_TARGET, MORE_SHARDS, USELESS = (4010, 4011), 4011, (4004, 4012)
+"""Close codes: with another total it may go well; there must be more shards; not even a RESUME succeeds."""
 URGENT = 1_000_000
 """Rounds that a vote counts for when Discord itself asks for more shards."""
 
@@ -94,11 +97,14 @@ def _synced(state: State, event: v.SyncAnswered) -> Outcome:
     sent_s, head = state.sync_sent_s, event.synced.head
     if sent_s is None:
         return state, ()
+    few = _too_few(head) and not _too_few(state.head)
     known = Known(head.epoch, head.n, head.active, head.pending, max(head.fence, state.known.fence), head.peak)
     state = state._replace(known=known, head=head, view=event.synced.view or state.view, sync_sent_s=None)
     if state.sync_leased or not head.guard_ms:
         state = state._replace(lease_end_s=sent_s + state.numbers.ttl_s)
     commands: list[v.Command] = []
+    if few and state.told is not None:  # do not wait for the next round
+        commands.append(v.SendVote(state.told, URGENT))
     for slot in event.synced.lost:
         own, told = state.owns.get(slot), state.sync_told.get(slot)
         if own is not None and told is not None and own.fence == told.fence:
@@ -146,18 +152,29 @@ def _closed(state: State, event: v.Closed) -> Outcome:
     state = state._replace(
         owns=_without(state.owns, event.slot), releasing={**state.releasing, event.slot: event.fence}
     )
-    release = v.SendRelease(event.slot, event.fence)
-    pending = state.head.pending
-    if event.fatal and pending and pending.version == event.slot[0]:
-        return state, (v.SendAbort(pending.version, event.fatal), release)
-    return state, (release,)
+    commands: list[v.Command] = [v.SendRelease(event.slot, event.fence)]
+    version, pending = event.slot[0], state.head.pending
+    if event.fatal and pending and pending.version == version:
+        commands.insert(0, v.SendAbort(version, event.fatal))
+    if event.code:  # while the bind is still ours
+        scope = v.scope_of(version) if event.code in OF_A_TARGET else state.credentials
+        commands.insert(0, v.SendStop(event.slot, event.fence, Stop(scope, event.code, 0, event.fatal)))
+    return state, commands
 
 
 def _told(state: State, event: v.Told) -> Outcome:
     same = event.total == state.opinion.total
     opinion = v.Opinion(event.total, state.opinion.rounds + 1 if same else 1)
-    rounds = URGENT if event.urgent else opinion.rounds
-    return state._replace(opinion=opinion, concurrency=event.concurrency), (v.SendVote(event, rounds),)
+    rounds = URGENT if event.urgent or _too_few(state.head) else opinion.rounds
+    return state._replace(opinion=opinion, told=event, concurrency=event.concurrency), (v.SendVote(event, rounds),)
+
+
+def _too_few(head: Head) -> bool:
+    """Whether Discord closed a shard of the active target for there are not enough."""
+    active = head.active
+    return active is not None and any(
+        stop.code == MORE_SHARDS and stop.scope == v.scope_of(active.version) for stop in head.stops
+    )
 
 
 # ---------------------------------------------------------------- a look at the view
@@ -231,7 +248,8 @@ def _rebalance(state: State, now_s: float) -> Outcome:
 
 def _claim(state: State, _now_s: float) -> Outcome:
     """Claim what is nobody's and placed here, of the active target before the pending one."""
-    if state.draining or state.claiming:
+    useless = any(stop.scope == state.credentials and stop.code in USELESS for stop in state.head.stops)
+    if state.draining or state.claiming or useless:
         return state, ()
     for target in (state.head.active, state.head.pending):
         if target is None:

@@ -25,6 +25,7 @@ from redis.exceptions import NoScriptError
 
 from tasks.shards import vocabulary as v
 from tasks.shards.coordinator import step, sync_call
+from tasks.shards.gate import Gate
 from tasks.shards.listening import ERRORS, listen
 from tasks.shards.liveness import ByHeartbeat, FirstSeen, merge
 from tasks.shards.operations import read_outcome, read_synced
@@ -34,7 +35,7 @@ from tasks.shards.telling import Teller
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from tasks.shards.answers import Synced
+    from tasks.shards.answers import Synced, Target
     from tasks.shards.connection import Connections
     from tasks.shards.liveness import Liveness
     from tasks.shards.operations import Call, Operations
@@ -45,9 +46,6 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
 ANSWER_S = 1.0
-AGAIN_S = 0.5
-USE_S = 0.25
-"""A grant of the gate that took longer than this to arrive is not used: another pod may identify 5 s after it."""
 
 
 class Driver:
@@ -76,10 +74,11 @@ class Driver:
         shared = operations.numbers  # the lease is as long as what Redis counts
         seconds = {"ttl_s": shared.ttl_ms, "spacing_s": shared.spacing_ms, "settle_s": shared.settle_ms}
         numbers = v.Numbers(**{name: number_ms / 1000 for name, number_ms in seconds.items()}, limit=limit)
-        self.state = v.State(operations.member, numbers)
+        self.state = v.State(operations.member, numbers, operations.credentials)
         self._url, self._ops, self._connections = url, operations, connections
         self._votes, self._make_witness, self._first_seen = votes, witness, FirstSeen()
         self._teller = Teller()
+        self._gate = Gate(self._ask_gate, self._teller.gate)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._running: set[asyncio.Task[Any]] = set()
@@ -193,9 +192,28 @@ class Driver:
         """See `connection.Owner`."""
         self.feed(v.Opened(slot, fence))
 
-    def closed(self, slot: Slot, fence: int, fatal: str = "") -> None:
+    def closed(self, slot: Slot, fence: int, fatal: str = "", code: int = 0) -> None:
         """See `connection.Owner`."""
-        self.feed(v.Closed(slot, fence, fatal))
+        self.feed(v.Closed(slot, fence, fatal, code))
+
+    @property
+    def pending(self) -> Target | None:
+        """See `connection.Owner`."""
+        return self.state.head.pending
+
+    @property
+    def concurrency(self) -> int:
+        """See `connection.Owner`."""
+        return self.state.concurrency
+
+    def holds(self, slot: Slot) -> int:
+        """See `connection.Owner`."""
+        return self.state.holds(slot, time.monotonic())
+
+    def stopped(self, version: int) -> str:
+        """See `connection.Owner`."""
+        stop = self.state.stopped(version)
+        return stop.why if stop else ""
 
     def _carry_out(self, command: v.Command) -> None:
         match command:
@@ -206,9 +224,8 @@ class Driver:
             case _:
                 self._spawn(self._send(command))
 
-    async def _send(  # noqa: C901 - one line for each command
-        self,
-        command: v.SendSync | v.SendClaim | v.SendRelease | v.SendFlip | v.SendAbort | v.SendVote | v.SendLeave,
+    async def _send(  # noqa: C901, PLR0912 - one line for each command
+        self, command: v.Sent
     ) -> None:
         ops, state = self._ops, self.state
         try:
@@ -230,6 +247,9 @@ class Driver:
                     if await self.ask(ops.abort(version, why)):
                         self._teller.changed("aborted", state, version)
                         logger.warning("shards: target %d is given up: %s", version, why)
+                case v.SendStop(slot, fence, stop):
+                    if await self.ask(ops.stop(*slot, fence, stop)):
+                        logger.error("shards: stopped for all pods until a person acts: %s", stop.why)
                 case v.SendVote(told, rounds):
                     await self._vote(told, rounds)
                 case v.SendLeave():
@@ -262,20 +282,14 @@ class Driver:
 
     async def may_identify(self, slot: Slot, fence: int) -> bool:
         """See `connection.Owner`."""
-        since_s = time.monotonic()
-        while (own := self.state.owns.get(slot)) is not None and own.fence == fence and not own.closing:
-            asked_s = time.monotonic()
-            wait_ms: int | None = None
-            try:
-                wait_ms = int(await self.ask(self._ops.identify(*slot, fence)))
-            except ERRORS as error:
-                self._lost(error)
-            in_time = time.monotonic() - asked_s <= USE_S
-            self._teller.gate(slot, wait_ms, since_s, in_time=in_time)
-            if wait_ms == 0 and in_time:
-                return True
-            await asyncio.sleep(wait_ms / 1000 if wait_ms and wait_ms > 0 else AGAIN_S)
-        return False
+        return await self._gate.wait(slot, self._ops.identify(*slot, fence), lambda: self.state.keeps(slot, fence))
+
+    async def _ask_gate(self, call: Call) -> int | None:
+        try:
+            return int(await self.ask(call))
+        except ERRORS as error:
+            self._lost(error)
+            return None
 
     # -- Redis
 

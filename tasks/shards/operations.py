@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from tasks.shards.answers import Bind, Budget, Head, Looked, Member, Outcome, Synced, Target, View
+from tasks.shards.answers import Bind, Budget, Head, Looked, Member, Outcome, Stop, Synced, Target, View
 from throttle.lua import Script, assemble
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 Argument: TypeAlias = "str | bytes | int | float"
 OPERATIONS = (
-    "abort", "budget", "claim", "flip", "identify", "leave", "look", "release", "sync", "target", "vote",
+    "abort", "budget", "claim", "flip", "identify", "leave", "look", "release", "retry", "stop", "sync",
+    "target", "vote",
 )  # fmt: skip
 
 
@@ -73,9 +74,9 @@ def script(name: str) -> Script:
 class Operations:
     """Makes calls for one member of one bot's cluster. Keeps no state but who it is."""
 
-    def __init__(self, keys: Keys, numbers: Numbers, member: str = "") -> None:
-        """`member` is `pod#boot`; empty for a person who looks."""
-        self.keys, self.numbers, self.member = keys, numbers, member
+    def __init__(self, keys: Keys, numbers: Numbers, member: str = "", credentials: str = "") -> None:
+        """`member` is `pod#boot`, empty for a person who looks; `credentials`: the name of token and intents."""
+        self.keys, self.numbers, self.member, self.credentials = keys, numbers, member, credentials
         self.server = ""
         """Run id of the Redis that the client is connected to; set at each connection."""
 
@@ -106,7 +107,7 @@ class Operations:
 
     def claim(self, version: int, most: int, shards: Sequence[int]) -> Call:
         """Take shards up to `most` in all. Answer: a list of fences, 0 for what was not given; empty: none may be."""
-        return Call("claim", (version, most, *shards))
+        return Call("claim", (version, most, self.credentials, *shards))
 
     def release(self, version: int, shard: int, fence: int) -> Call:
         """Give one shard up. Answer: 1, or 0 when it was not the member's."""
@@ -137,8 +138,16 @@ class Operations:
         return Call("abort", (version, why))
 
     def identify(self, version: int, shard: int, fence: int) -> Call:
-        """May this shard identify? Answer: 0 yes; ms to wait; -1 not ours, -2 no budget, -3 budget unknown."""
-        return Call("identify", (version, shard, fence, self.numbers.spacing_ms))
+        """May this shard identify? Answer: 0 yes; ms to wait; or a reason not to, see `gate`."""
+        return Call("identify", (version, shard, fence, self.numbers.spacing_ms, self.credentials))
+
+    def stop(self, version: int, shard: int, fence: int, stop: Stop) -> Call:
+        """Discord closed a shard for good: its scope is tried no more. Answer: 1, or 0 when it was not the member's."""
+        return Call("stop", (version, shard, fence, stop.scope, stop.code, stop.why))
+
+    def retry(self) -> Call:
+        """A person has put right what was stopped. Answer: how many scopes were."""
+        return Call("retry", ())
 
     def look(self) -> Call:
         """The whole cluster, for a person. Answer: `read_looked`."""
@@ -175,8 +184,16 @@ def _budget(fields: dict[str, str]) -> Budget | None:
 
 
 def _head(raw: Any) -> Head:
-    rev, now, epoch, n, fence, guard, active, pending, peak = raw
-    return Head(int(rev), int(now), int(epoch), int(n), int(fence), int(guard), _target(active), _target(pending), peak)
+    *numbers, active, pending, peak, stops = raw
+    rev, now_ms, epoch, n, fence, guard_ms = map(int, numbers)
+    targets = _target(active), _target(pending)
+    return Head(rev, now_ms, epoch, n, fence, guard_ms, *targets, peak, tuple(_stops(list(map(_text, stops)))))
+
+
+def _stops(texts: list[str]) -> Iterable[Stop]:
+    for scope, text in zip(texts[::2], texts[1::2], strict=True):
+        code, at_ms, why = text.split(" ", 2)
+        yield Stop(scope, int(code), int(at_ms), why)
 
 
 def _view(raw: Any) -> View:

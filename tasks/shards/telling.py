@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tasks.shards.vocabulary import Slot
 
 Change = Literal["active", "aborted"]
-REFUSALS = {-1: "not held", -2: "budget", -3: "unknown"}
+REFUSALS = {-1: "not held", -2: "budget", -3: "unknown", -4: "stopped"}
 """What the gate's script answers, below 0."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tasks.shards.answers import Head, Target, View
+from tasks.shards.answers import Head, Stop, Target, View
 from tasks.shards.operations import Known
 from tasks.shards.placement import UNLIMITED
 
@@ -48,11 +48,18 @@ class Numbers(NamedTuple):
     """From the last identify of a pending target to all of it ready, at most; then it is aborted."""
 
 
+def scope_of(version: int) -> str:
+    """What a target is called where it is stopped."""
+    return f"v{version}"
+
+
 class State(NamedTuple):
     """All that a member knows. Replaced, never changed."""
 
     member: str
     numbers: Numbers
+    credentials: str = ""
+    """What token and intents of this member are called."""
     known: Known = Known()
     head: Head = Head(-1, 0, 0, 0, 0, 1, None, None, 0)
     view: View = View()
@@ -77,6 +84,8 @@ class State(NamedTuple):
     rebalanced_s: float = 0.0
     concurrency: int = 1
     opinion: Opinion = Opinion()
+    told: Told | None = None
+    """What Discord answered last."""
     draining: bool = False
     left: bool = False
 
@@ -88,6 +97,15 @@ class State(NamedTuple):
         """The fence under which this member may act for a shard now; 0 when it may not."""
         own = self.owns.get(slot)
         return own.fence if own and not self.left and self.leased(now_s) else 0
+
+    def keeps(self, slot: Slot, fence: int) -> bool:
+        """Whether a shard is this member's and not to be closed."""
+        own = self.owns.get(slot)
+        return own is not None and own.fence == fence and not own.closing
+
+    def stopped(self, version: int) -> Stop | None:
+        """Why nobody with our credentials identifies for a target; None when we may."""
+        return next((stop for stop in self.head.stops if stop.scope in (self.credentials, scope_of(version))), None)
 
     def target_of(self, version: int) -> Target | None:
         """The active or pending target of a version."""
@@ -145,11 +163,12 @@ class Opened(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A connection has ended for good; `fatal` tells why no other pod should try again at once."""
+    """A connection has ended for good; `fatal` tells why no other pod shall try again, `code` is Discord's."""
 
     slot: Slot
     fence: int
     fatal: str = ""
+    code: int = 0
 
 
 class Told(NamedTuple):
@@ -207,6 +226,14 @@ class SendAbort(NamedTuple):
     why: str
 
 
+class SendStop(NamedTuple):
+    """Send STOP."""
+
+    slot: Slot
+    fence: int
+    stop: Stop
+
+
 class SendVote(NamedTuple):
     """Send BUDGET, then VOTE."""
 
@@ -234,6 +261,5 @@ class Close(NamedTuple):
     how: How
 
 
-Command = (
-    SendSync | SendClaim | SendRelease | SendFlip | SendAbort | SendVote | SendLeave | Open | Close
-)  # fmt: skip
+Sent = SendSync | SendClaim | SendRelease | SendFlip | SendAbort | SendStop | SendVote | SendLeave
+Command = Sent | Open | Close

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tasks.shards import vocabulary as v
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tasks.shards.vocabulary import Slot
     from tests.agreement.world import Pod, World
@@ -57,6 +57,8 @@ class Discord:
         """Pods that get no answer."""
         self.unreachable = False
         """No connection gets through any more."""
+        self.refuses: Callable[[Slot], int] = lambda _slot: 0
+        """With which code it closes a shard that identifies; 0: it does not."""
         self._grants: dict[tuple[str, Slot], float] = {}
 
     def recommend(self, total: int) -> None:
@@ -105,6 +107,11 @@ class Discord:
         self._grants[pod.state.member, slot] = asked_s
         if wait_ms == 0 and world.now_s - asked_s <= USE_S and pod.connections.get(slot) == fence:
             self.identifies.append((world.now_s, *slot))
+            code = self.refuses(slot)
+            if code:
+                del pod.connections[slot]
+                world.feed(pod, v.Closed(slot, fence, f"closed with {code}", code))
+                return
             world.at(world.chance.uniform(0.3, 2), lambda: world.feed(pod, v.Opened(slot, fence)))
         else:  # also when it is not ours: a Redis that lost its data may not know it yet
             world.at(wait_ms / 1000 if wait_ms > 0 else 0.5, lambda: self.connect(pod, slot, fence))

@@ -244,3 +244,64 @@ def test_the_reserve_of_the_day_is_kept(valkey: redis.Redis) -> None:
     left = int(valkey.hget(world.keys.identify(), "remaining") or 0)  # pyright: ignore[reportArgumentType]
     assert left == numbers.reserve
     assert active(world)[1] == 16
+
+
+# ---------------------------------------------------------------- what Discord closes for good
+
+
+def lose_a_pod_and_its_sessions(world: World, name: str) -> int:
+    """How many shards have to identify anew."""
+    lost = pod_of(world, name)
+    count = len(lost.state.owns)
+    world.kill(lost)
+    world.discord.sessions.clear()
+    return count
+
+
+@pytest.mark.parametrize("code", [4004, 4012, 4013, 4014])
+def test_what_discord_closes_for_good_is_tried_once_and_no_more_until_a_person_says_so(
+    valkey: redis.Redis, code: int
+) -> None:
+    world = fleet(valkey, "abcd")
+    world.discord.refuses = lambda _slot: code
+    before, lost = len(world.discord.identifies), lose_a_pod_and_its_sessions(world, "a")
+    world.run(600.0)
+    assert 0 < len(world.discord.identifies) - before <= lost, "a shard each at most, and those at the same moment"
+    assert sum(len(pod.connections) for pod in world.living()) >= 16 - lost, "what is connected stays so"
+    stops = read_looked(world.execute(pod_of(world, "b").ops, pod_of(world, "b").ops.look())).head.stops
+    assert [stop.code for stop in stops] == [code]
+    world.discord.refuses = lambda _slot: 0
+    world.execute(pod_of(world, "b").ops, pod_of(world, "b").ops.retry())
+    world.until(lambda: world.served(16))
+    assert world.twice == []
+
+
+def test_a_pending_target_that_discord_does_not_allow_is_aborted_at_once(valkey: redis.Redis) -> None:
+    world = fleet(valkey, "abcd")
+    version, _ = active(world)
+    before, person = len(world.discord.identifies), pod_of(world, "a")
+    world.discord.refuses = lambda slot: 4010 if slot[0] > version else 0
+    world.execute(person.ops, person.ops.target(24))
+    world.until(lambda: person.state.head.pending is not None)
+    world.until(lambda: person.state.head.pending is None, 5.0)
+    world.run(60.0)
+    assert world.served(16)
+    assert len(world.discord.identifies) - before <= 16, "one of each bucket at most"
+    assert person.state.head.stops == ()
+    world.discord.refuses = lambda _slot: 0
+    world.execute(person.ops, person.ops.target(24))
+    world.until(lambda: world.served(24), 300.0)
+
+
+def test_when_discord_wants_more_shards_nobody_waits_for_three_rounds(valkey: redis.Redis) -> None:
+    """4011 on one shard (Rapptz/discord.py#5128) is no end of the bot: it makes the pods agree on more."""
+    world = fleet(valkey, "abcd")
+    version, _ = active(world)
+    world.discord.recommend(24)
+    world.discord.refuses = lambda slot: 4011 if slot[0] == version else 0
+    before, lost = len(world.discord.identifies), lose_a_pod_and_its_sessions(world, "a")
+    waited_s = world.until(lambda: any(pod.state.head.pending for pod in world.living()))
+    assert waited_s < 50.0, "a TTL, a guard, and less than two rounds"
+    world.until(lambda: world.served(24), 300.0)
+    assert len(world.discord.identifies) - before <= lost + 24
+    world.until(lambda: not pod_of(world, "b").state.head.stops)

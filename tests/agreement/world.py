@@ -241,7 +241,7 @@ class World:
 
     # -- commands
 
-    def _carry_out(self, pod: Pod, command: v.Command) -> None:
+    def _carry_out(self, pod: Pod, command: v.Command) -> None:  # noqa: C901 - one line for each command
         operations, state = pod.ops, pod.state
         match command:
             case v.SendSync():
@@ -256,6 +256,8 @@ class World:
                 self.send(pod, operations.flip(version))
             case v.SendAbort(version, why):
                 self.send(pod, operations.abort(version, why))
+            case v.SendStop(slot, fence, stop):
+                self.send(pod, operations.stop(*slot, fence, stop))
             case v.SendVote(told, rounds):
                 self.send(pod, operations.budget(told.day_total, told.remaining, told.reset_after_ms, told.concurrency))
                 self.send(pod, operations.vote(told.total, rounds))

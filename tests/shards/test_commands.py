@@ -20,6 +20,7 @@ from app.local.waiting import wait_until
 from app.settings import variables
 from app.shards import commands
 from app.shards.commands import Reached
+from tasks.shards.answers import Stop
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Hold, Known, Numbers, Operations, read_synced
 
@@ -120,6 +121,31 @@ def test_a_cluster_that_nobody_has_joined_is_empty(
     assert main(["shards"]) == 0
     assert "none yet" in capsys.readouterr().out
     assert valkey.dbsize() == 0  # a look changes nothing
+
+
+def test_what_discord_closed_for_good_is_shown_until_a_person_says_retry(
+    fleet: Fleet, discord: RestStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.budget(500)
+    assert "nothing is stopped" in refused(capsys, "retry")
+    assert main(["shards", "target", "2"]) == 0
+    capsys.readouterr()
+    version = shown(capsys)["pending"]["version"]
+    fleet.claim("a", version, range(2))
+    a = fleet.members["a"]
+    for scope, code, why in (("c0ffee", 4014, "closed with 4014: not these intents"), (f"v{version}", 4011, "more")):
+        assert a.ask(a.operations.stop(version, 0, fleet.holds["a"][0].fence, Stop(scope, code, 0, why)))
+    stopped = {(each["what"], each["code"], each["why"]) for each in shown(capsys)["stopped"]}
+    assert stopped == {
+        ("credentials", 4014, "closed with 4014: not these intents"),
+        (f"version {version}", 4011, "more"),
+    }
+    assert main(["shards"]) == 0
+    printed = capsys.readouterr().out
+    assert "these credentials, by Discord: closed with 4014: not these intents; put it right, then" in printed
+    assert main(["shards", "retry"]) == 0
+    assert capsys.readouterr().out == "the pods try again\n"
+    assert shown(capsys)["stopped"] == []
 
 
 def test_a_target_from_the_wish_to_the_whole(

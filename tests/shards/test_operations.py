@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from app.shards.commands import Reached
-from tasks.shards.answers import Target
+from tasks.shards.answers import Stop, Target
 from tasks.shards.coordinator import URGENT
 from tasks.shards.delivery import calls
 from tasks.shards.keys import Keys
@@ -226,3 +226,89 @@ def test_nothing_without_a_ttl_but_what_must_outlive_its_writer(a: Member, b: Me
     lasting = {key.decode() for key in keys if a.client.ttl(key.decode()) == -1}
     ns = a.ops.keys.namespace()
     assert lasting == {ns + name for name in ("state", "target:pending", "versions", "nodes", "shard:bind:1")}
+
+
+# ---------------------------------------------------------------- what Discord closed for good
+
+CREDENTIALS = "c0ffee"
+
+
+def stop(member: Member, scope: str, code: int) -> int:
+    """Say that shard 0 was closed for good; the member claims it first."""
+    (fence,) = member.do(member.ops.claim(1, 9, [0]))
+    done = member.do(member.ops.stop(1, 0, fence, Stop(scope, code, 0, "closed with it: for a reason")))
+    member.do(member.ops.release(1, 0, fence))
+    return done
+
+
+def stops(member: Member) -> list[tuple[str, int, str]]:
+    return [(each.scope, each.code, each.why) for each in member.sync().head.stops]
+
+
+@pytest.fixture
+def two(a: Member, b: Member) -> tuple[Member, Member]:
+    """Two members of one bot with a target, who try with the same credentials."""
+    assert a.wants(2) == "proposed"
+    a.ops.credentials = b.ops.credentials = CREDENTIALS
+    return a, b
+
+
+def granted(member: Member) -> int:
+    """What the gate says of a shard that is claimed for it; it is given back."""
+    (fence,) = member.do(member.ops.claim(1, 9, [1]))
+    assert fence
+    answer = member.do(member.ops.identify(1, 1, fence))
+    member.do(member.ops.release(1, 1, fence))
+    return answer
+
+
+@pytest.mark.parametrize("code", [4013, 4014])
+def test_intents_that_discord_refuses_are_identified_with_by_nobody(two: tuple[Member, Member], code: int) -> None:
+    a, b = two
+    assert stop(a, CREDENTIALS, code) == 1
+    assert stops(b) == [(CREDENTIALS, code, "closed with it: for a reason")]
+    assert granted(b) == -4
+    b.ops.credentials = "other"
+    assert granted(b) == 0, "a pod with other credentials tries"
+
+
+@pytest.mark.parametrize("code", [4004, 4012])
+def test_a_token_that_discord_refuses_is_used_by_nobody_any_more(two: tuple[Member, Member], code: int) -> None:
+    a, b = two
+    stop(a, CREDENTIALS, code)
+    assert b.do(b.ops.claim(1, 9, [0, 1])) == []
+    b.ops.credentials = "other"
+    assert all(b.do(b.ops.claim(1, 9, [0, 1])))
+
+
+def test_a_person_lets_everybody_try_again(two: tuple[Member, Member]) -> None:
+    a, b = two
+    stop(a, CREDENTIALS, 4004)
+    stop_of_target = a.do(a.ops.look())
+    assert [each.code for each in read_looked(stop_of_target).head.stops] == [4004]
+    rev = b.sync().head.rev
+    assert b.do(b.ops.retry()) == 1
+    assert b.do(b.ops.retry()) == 0
+    assert stops(a) == []
+    assert a.sync().head.rev > rev
+    assert granted(b) == 0
+
+
+def test_a_total_that_discord_refuses_stops_its_target_alone_and_goes_with_it(two: tuple[Member, Member]) -> None:
+    a, b = two
+    stop(a, "v1", 4010)
+    assert granted(b) == -4
+    assert b.do(b.ops.abort(1, "as Discord says"))
+    assert b.wants(3) == "proposed"
+    (fence,) = b.do(b.ops.claim(3, 9, [0]))
+    assert b.do(b.ops.identify(3, 0, fence)) == 0
+    assert stops(b) == []
+
+
+def test_who_lost_the_shard_meanwhile_stops_nobody(two: tuple[Member, Member]) -> None:
+    a, b = two
+    (fence,) = a.do(a.ops.claim(1, 9, [0]))
+    told = Stop(CREDENTIALS, 4004, 0, "why")
+    assert a.do(a.ops.stop(1, 0, fence + 1, told)) == 0
+    assert b.do(b.ops.stop(1, 0, fence, told)) == 0
+    assert stops(b) == []

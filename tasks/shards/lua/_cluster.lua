@@ -42,6 +42,11 @@ local function write_target(key, t)
   call('ZADD', VERSIONS, t.total, t.v)
 end
 
+-- Field of what is not tried any more: with certain credentials, or for a target.
+local function stop(scope) return 'stop:' .. scope end
+-- Discord's close code for it; nil while it may be tried.
+local function stopped(scope) return tonumber(string.match(call('HGET', STATE, stop(scope)) or '', '^%d+')) end
+
 local function guarded() return number('guard') > now_ms end
 local function arm(why)
   call('HSET', STATE, 'guard', string.format('%.0f', now_ms + ttl_ms + 2 * scan_ms), 'guarded', why)
@@ -69,6 +74,7 @@ local function forget(v)
   if call('EXISTS', binds(v)) == 1 then return end
   call('ZREM', VERSIONS, v)
   call('DEL', ns .. 'session:' .. v, ns .. 'overlap:' .. v)
+  call('HDEL', STATE, stop('v' .. v))
 end
 
 -- What nobody holds of a target that is over needs nobody to close it.

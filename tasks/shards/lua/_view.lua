@@ -2,12 +2,26 @@
 
 local function text(t) return t and target_text(t) or '' end
 
--- {rev, now, epoch, n, fence, guard left ms, active, pending, peak}
+-- What is stopped, as scope, "code at why" for each.
+local function stops()
+  local found, all = {}, call('HGETALL', STATE)
+  for i = 1, #all, 2 do
+    local scope = string.match(all[i], '^stop:(.*)')
+    if scope then
+      found[#found + 1] = scope
+      found[#found + 1] = all[i + 1]
+    end
+  end
+  return found
+end
+
+-- {rev, now, epoch, n, fence, guard left ms, active, pending, peak, stops}
 local function head()
   local guard = math.max(0, number('guard') - now_ms)
   return {
     number('rev'), now_ms, call('HGET', STATE, 'epoch') or '0', number('n'), number('fence'), guard,
     text(target(ACTIVE)), text(target(PENDING)), math.max(peak(), call('ZCOUNT', NODES, '(' .. now_ms, '+inf')),
+    stops(),
   }
 end
 

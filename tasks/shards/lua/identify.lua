@@ -5,14 +5,17 @@
 -- ARGV[7] shard
 -- ARGV[8] fence
 -- ARGV[9] spacing ms      between two identifies of one bucket
+-- ARGV[10] credentials    the member's, by their name
 -- RETURNS 0               granted, for now
 --       | > 0             ask again after so many ms
 --       | -1              not held with this fence
 --       | -2              the budget is used up, for this target
 --       | -3              the budget is not known
+--       | -4              it is stopped: with these credentials, or for this target
 local LATE_MS, TURN_MS, AFTER_ACTIVE = 1500, 250, 1000000
 local v, shard, bind = tonumber(ARGV[6]), tonumber(ARGV[7]), read_bind(ARGV[6], ARGV[7])
 if not bind or bind.holder ~= m or bind.fence ~= tonumber(ARGV[8]) or not living(m) then return -1 end
+if stopped(ARGV[10]) or stopped('v' .. v) then return -4 end
 local left, active = remaining(), target(ACTIVE)
 if not left then return -3 end
 local serves = not active or active.v == v
