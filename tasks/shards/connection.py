@@ -43,7 +43,7 @@ class Owner(Protocol):
         ...
 
     async def may_identify(self, slot: Slot, fence: int) -> bool:
-        """Wait for the gate. True: identify now, within a quarter of a second; False: it is not ours any more."""
+        """Wait for the gate. True: identify now, within a quarter of a second; False: not at all."""
         ...
 
 

@@ -44,7 +44,10 @@ class Gate:
         self._spent = False
 
     async def wait(self, slot: Slot, call: Call, ours: Callable[[], bool]) -> bool:
-        """Until the gate opens (true), or the shard is not `ours` any more (false). `call` is an IDENTIFY."""
+        """Until the gate opens (true), or the shard is not `ours` any more or may not identify at all (false).
+
+        `call` is an IDENTIFY. Who was stopped gives the shard back; whoever has it next waits without a socket.
+        """
         since_s = time.monotonic()
         while ours():
             asked_s = time.monotonic()
@@ -54,6 +57,8 @@ class Gate:
             if answer == 0 and in_time:
                 self._spent = False
                 return True
+            if answer == STOPPED:
+                return False
             if answer == NO_BUDGET and not self._spent:
                 self._spent = True
                 logger.error("shards: today's identifies are used up; who has no session waits, all others go on")
@@ -70,4 +75,4 @@ class Gate:
 def _wait_s(answer: int | None) -> float:
     if answer is not None and answer > 0:
         return answer / 1000
-    return REFUSED_S if answer in (NO_BUDGET, UNKNOWN, STOPPED) else AGAIN_S
+    return REFUSED_S if answer in (NO_BUDGET, UNKNOWN) else AGAIN_S

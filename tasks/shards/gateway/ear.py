@@ -23,7 +23,7 @@ class Ear(Protocol):
         ...
 
     async def may_identify(self) -> bool:
-        """Wait for the cluster's gate. True: IDENTIFY goes out at once; False: it is not ours any more."""
+        """Wait for the cluster's gate. True: IDENTIFY goes out at once; False: not at all, it is over."""
         ...
 
     def began(self, session: Session, guilds: Collection[int]) -> None:

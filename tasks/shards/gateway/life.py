@@ -8,6 +8,7 @@ HELLO, then of READY or RESUMED, then of the guilds. Whoever sees the end first 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+AT_ONCE = 32
+"""Payloads that are taken before others in the loop have their turn."""
 State = Literal[
     "waiting", "connecting", "hello", "identifying", "resuming", "ready", "settled", "reconnecting", "paused", "over"
 ]
@@ -151,10 +154,13 @@ class Life:
     # -- what comes
 
     async def _read(self) -> None:
-        while not self._ended.done():
+        for count in itertools.count(1):
             payload = await self._wire.read()
-            if not self._ended.done():
-                self._took(payload)
+            if self._ended.done():
+                return
+            self._took(payload)
+            if count % AT_ONCE == 0:  # a long replay is there at once, and reading it would not wait for anybody
+                await asyncio.sleep(0)
 
     def _took(self, payload: Payload) -> None:
         match payload.op:

@@ -1,0 +1,70 @@
+"""Pods with real connections, on a real server and against a Discord as strict as the real one.
+
+More of these scenes are in tests/agreement/test_connections.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from app.local.discord.script import Fault
+from tests.shards.holding import INTENTS, World, play
+from tests.shards.listening import until
+
+if TYPE_CHECKING:
+    from tests.support.servers import Client
+
+
+def test_a_pod_that_drains_hands_its_sessions_over_and_nothing_is_lost(valkey: Client) -> None:
+    async def scene(world: World) -> None:
+        world.say(5)
+        draining = asyncio.create_task(world.pods["a"].drain())
+        while not draining.done():
+            world.say()
+            await asyncio.sleep(0.01)
+        assert await draining
+        await world.serves(4)
+        world.say(5)
+        await world.all_came()
+        assert world.codes() == [4000, 4000]
+        assert (world.gateway.book.counts["identify"], world.gateway.book.counts["resumed"]) == (4, 2)
+        assert world.gateway.book.counts["over"] == 0, "no session ended"
+
+    play(valkey, scene, "a", "b")
+
+
+def test_a_new_total_takes_over_under_events_and_the_old_sessions_are_ended(valkey: Client) -> None:
+    async def scene(world: World) -> None:
+        world.say(5)
+        await world.tell(6, urgent=True)
+        serving = asyncio.create_task(world.serves(6))
+        while not serving.done():
+            world.say()
+            await asyncio.sleep(0.02)
+        await serving
+        world.say(5)
+        await world.all_came()
+        assert world.gateway.book.counts["identify"] == 4 + 6
+        assert world.codes() == [1000] * 4
+        assert len(list(world.gateway.sessions)) == 6
+
+    play(valkey, scene, "a", "b")
+
+
+def test_intents_that_discord_refuses_are_tried_once_in_the_whole_fleet(valkey: Client) -> None:
+    async def scene(world: World) -> None:
+        world.gateway.script.add(Fault(do="close", at="identify", code=4014, times=None))
+        before = world.gateway.book.counts["identify"]
+        world.gateway.act(Fault(do="close", code=4009, shard=0))
+        await until(lambda: world.look().head.stops, world.describe)
+        await asyncio.sleep(1.0)
+        assert world.gateway.book.counts["identify"] == before + 1
+        (stop,) = world.look().head.stops
+        assert (stop.scope, stop.code) == (f"intents {INTENTS}", 4014)
+        world.gateway.script.faults.clear()
+        assert world.person.ask(world.person.operations.retry()) == 1
+        await world.serves(2)
+        assert world.gateway.book.counts["identify"] == before + 2
+
+    play(valkey, scene, "a", "b", shards=2)
