@@ -33,7 +33,7 @@ Whose part is what
 `signals`      `worker_init`, `worker_ready`, `task_prerun`, `worker_shutdown`
 `telling`      from what happens here to the events of `throttle.events`
 `drain`        how a worker drains: by command, by signal; with `control` (the command's address), `shedding` (what has
-               not begun goes back) and `stopping` (how a running task is told)
+               not begun goes back), `stopping` (how a running task is told) and `guarding` (from where to where)
 `ownership`    the task's side of its take: `throttle.still_mine`
 `installing`   what `throttle.install` sets on an app
 `internals`    every name of Celery and kombu that the above stands on, with the reason; a contract test guards it

@@ -33,6 +33,7 @@ twice. A crash before the publication leaves the message, which is delivered aga
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 import time
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from throttle.policy import Retries
+
+logger = logging.getLogger(__name__)
 
 LINE_BYTES = 2048
 EXHAUSTED, PERMANENT = "retries exhausted", "permanent error"
@@ -195,7 +198,18 @@ def with_attempts(task: Any) -> list[list[Any]]:
 
 
 def reason(request: Any, error: BaseException) -> str:
-    """Why a request whose task has failed with this is a dead letter; '' when it is none."""
+    """Why a request whose task has failed with this is a dead letter; '' when it is none, or when nobody can tell.
+
+    Never raises: Celery is to hear of the end, or the task would keep its place in the pool for good.
+    """
+    try:
+        return _reason(request, error)
+    except Exception:
+        logger.exception("headroom: whether %s[%s] is a dead letter cannot be told", request.name, request.id)
+        return ""
+
+
+def _reason(request: Any, error: BaseException) -> str:
     task = request.task
     own = isinstance(error, Exception) and not isinstance(error, NOT_ITS_OWN)
     if not own or not getattr(task, "dead_letter", True):
@@ -203,7 +217,8 @@ def reason(request: Any, error: BaseException) -> str:
     known = kind(task, _class_of(error))
     if known == "permanent":
         return PERMANENT
-    retries = request.request_dict.get("retries") or 0
+    told_retries = request.request_dict.get("retries")
+    retries = told_retries if isinstance(told_retries, int) else 0  # whatever a message says
     queue = routes.queue_of_request(request)
     last = retries > 0 and retries >= _allowed(task, queue)
     return EXHAUSTED if known == "temporary" or last or isinstance(error, MaxRetriesExceededError) else ""

@@ -48,6 +48,7 @@ from celery.worker import state as worker_state
 from throttle import events
 from throttle.policy import Limit
 from throttle.worker import routes
+from throttle.worker.stopping import AT_END
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,16 +117,24 @@ def soften(pool: Any) -> None:
 
 
 def _softly(target: Callable[..., Any], soft_s: float, tell: Callable[..., Any] | None) -> Callable[..., Any]:
-    from gevent import Timeout  # noqa: PLC0415 - only on its pool
+    from gevent import Timeout, getcurrent  # noqa: PLC0415 - only on its pool
 
     def limited(*args: Any, **options: Any) -> Any:
-        timer = Timeout(soft_s, SoftTimeLimitExceeded(soft_s))
+        timer, passed = Timeout(soft_s, SoftTimeLimitExceeded(soft_s)), []
+
+        def close() -> None:
+            """From here on nothing is raised: neither the result nor the acknowledgement is cut in two."""
+            if timer.pending:
+                passed.append(False)
+            timer.close()
+
+        setattr(getcurrent(), AT_END, close)
         timer.start()
         try:
             return target(*args, **options)
         finally:
-            fired = not timer.pending
-            timer.close()  # from here on nothing is raised: the acknowledgement is not cut in two
+            close()
+            fired = not passed
             if fired and tell is not None:
                 tell(True, soft_s)  # noqa: FBT003 - Celery's signature
 

@@ -37,7 +37,19 @@ from celery.concurrency import get_implementation
 from kombu.exceptions import KombuError
 
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
-from throttle.worker import attempts, installing, limits, memory, names, ownership, relaying, retries, stopping, telling
+from throttle.worker import (
+    attempts,
+    guarding,
+    installing,
+    limits,
+    memory,
+    names,
+    ownership,
+    relaying,
+    retries,
+    stopping,
+    telling,
+)
 from throttle.worker.connecting import reach
 from throttle.worker.drain import Drain
 from throttle.worker.driver import Driver, clash_line
@@ -96,7 +108,7 @@ def worker_init(sender: Any, **_: Any) -> None:
     if get_implementation(sender.pool_cls).__module__ == limits.CHILDREN:
         relaying.install()
     stopping.ways.prepare()
-    stopping.guard_tasks(sender.app)
+    guarding.guard_tasks(sender.app)
     driver.start()
     consume_critical(sender.app, made.critical_queues)
     critical = made.critical_queues[0] if made.critical_queues and made.gate == "requeue" else ""
@@ -200,6 +212,7 @@ def task_prerun(task: Any = None, **_: Any) -> None:
 
     No round trip for a task that has one: whether the fleet still counts it is what `throttle.still_mine` asks.
     """
+    stopping.ways.way.begin()
     made = _installation(task.app)
     request = task.request
     if (

@@ -5,8 +5,8 @@ A page of memory that a worker makes before its children are forked holds one by
 deadline. `self.draining` reads it, in whatever process, without a call to anybody.
 
 At the deadline `DrainDeadline` is raised in the task's own code: a soft time limit by another name, so that what saves
-a checkpoint there does so here. Each task's `run` is wrapped, and it is raised between the beginning and the end of
-that, never in what Celery does before and after: a result that is being stored is not torn apart.
+a checkpoint there does so here. Each task's `run` is wrapped (see `guarding`), and it is raised between the beginning
+and the end of that, never in what Celery does before and after: a result that is being stored is not torn apart.
 
 ========  ==========================================================================================================
 pool      how
@@ -16,10 +16,6 @@ solo      SIGUSR1 to the main thread, likewise
 gevent    thrown into the greenlet when the loop turns next: at once where it waits, never where it does not yield
 threads   set for the thread, which raises it when it next runs Python code: what waits in C is not interrupted
 ========  ==========================================================================================================
-
-An error that a task, or a library in it, makes of the deadline (`raise SyncFailed from error`) is the deadline by
-another name, and is turned back into it before `autoretry_for` or Celery take it for a failure. A retry that the task
-asks for there is its wish, and stands.
 
 A task that was acknowledged before it began (`acks_late=False`) is not stopped: its message is gone. It can ask.
 A process that dies at any of these points leaves what a crash leaves: the message is held, and returns.
@@ -33,20 +29,23 @@ import mmap
 import os
 import signal
 import threading
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from billiard import pool as billiard_pool
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.app.task import Task
-from celery.exceptions import Ignore, Reject, TaskPredicate
+from celery.exceptions import Ignore, Reject
+
+from throttle.worker.waking import nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 SERVING, DRAINING, PAST = 0, 1, 2
 SIGNAL = signal.SIGUSR1
 """Of Celery's soft time limit."""
+AT_END = "headroom_at_end"
+"""Attribute of a task's greenlet: what takes its soft limit away."""
 
 
 class DrainDeadline(SoftTimeLimitExceeded, Reject, Ignore):
@@ -97,8 +96,18 @@ class InMainThread:
     def __init__(self, previous: Any = None) -> None:
         """Nothing runs. `previous`: the handler that stood there for SIGUSR1."""
         self.inside = False
+        self.over = False
+        """The task's own code has ended."""
         self.forks = True
         self.previous = previous
+
+    def begin(self) -> None:
+        """Celery begins with a task."""
+        self.over = False
+
+    def end(self) -> None:
+        """The rest is Celery's: no soft limit any more."""
+        self.over = True
 
     def enter(self) -> None:
         """A task's own code begins."""
@@ -111,7 +120,7 @@ class InMainThread:
     def on_signal(self, number: int, frame: Any) -> None:
         """SIGUSR1: the deadline, or what it was for before."""
         if notice.stands != PAST:
-            if callable(self.previous):
+            if callable(self.previous) and not (self.over and self.forks):  # solo's is Celery's for a person who debugs
                 self.previous(number, frame)
         elif self.inside:
             self.inside = False  # once: it may take its time to save what it has
@@ -134,6 +143,11 @@ class InThreads:
         """Nothing runs."""
         self._lock = threading.Lock()
         self._inside: set[int] = set()
+
+    def begin(self) -> None:
+        """Nothing: there is no soft limit."""
+
+    end = begin
 
     def enter(self) -> None:
         """A task's own code begins in this thread."""
@@ -168,6 +182,13 @@ class InGreenlets:
 
         self._hub, self._current = get_hub(), getcurrent
         self._inside: set[Any] = set()
+
+    def begin(self) -> None:
+        """Nothing: each task has a greenlet of its own."""
+
+    def end(self) -> None:
+        """The rest is Celery's: no soft limit any more."""
+        getattr(self._current(), AT_END, nothing)()
 
     def enter(self) -> None:
         """A task's own code begins in this greenlet."""
@@ -218,73 +239,6 @@ class Ways:
 
 
 ways = Ways()
-
-
-def guard(task: Any) -> None:
-    """Let the deadline reach this task's own code, and nothing around it. Safe to repeat."""
-    if task.run in _guarded:
-        return
-    if hasattr(task, "_orig_run"):  # inside of `autoretry_for`
-        task._orig_run = _unmasked(task._orig_run)
-    run = _unmasked(task.run)
-
-    @wraps(run)
-    def guarded(*args: Any, **options: Any) -> Any:
-        request = task.request
-        if request.called_directly or request.is_eager or not task.acks_late:
-            return run(*args, **options)
-        if notice.stands == PAST:
-            raise DrainDeadline
-        way = ways.way
-        way.enter()
-        try:
-            return run(*args, **options)
-        finally:
-            way.leave()
-
-    _guarded.add(guarded)
-    task.run = guarded
-
-
-_guarded: set[Any] = set()
-
-
-def _unmasked(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, but an error that was made of the deadline is the deadline."""
-
-    @wraps(run)
-    def unmasked(*args: Any, **options: Any) -> Any:
-        try:
-            return run(*args, **options)
-        except TaskPredicate:
-            raise
-        except Exception as error:
-            if _comes_of_the_deadline(error):
-                raise DrainDeadline from error
-            raise
-
-    return unmasked
-
-
-def _comes_of_the_deadline(error: BaseException) -> bool:
-    """Whether an error was raised because of the deadline, or while it was handled."""
-    seen: set[int] = set()
-    behind: list[BaseException | None] = [error]
-    while behind:
-        each = behind.pop()
-        if isinstance(each, DrainDeadline):
-            return True
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            behind += [each.__cause__, each.__context__]
-    return False
-
-
-def guard_tasks(app: Any) -> None:
-    """All tasks of the app that are its users'."""
-    for name, task in app.tasks.items():
-        if not name.startswith("celery."):
-            guard(task)
 
 
 def install() -> None:
