@@ -31,7 +31,7 @@ class Report:
     @property
     def plays_both(self) -> bool:
         """Whether its test plays plain Celery as well."""
-        return self.test.startswith("faults/")
+        return self.test.startswith("trouble/test_replays.py::")
 
 
 @dataclass(frozen=True)

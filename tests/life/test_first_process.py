@@ -18,7 +18,7 @@ from app.container import health
 from app.container.steps import zombies_of
 from app.local.processes import ROOT
 from app.local.servers import free_port
-from tests.containers.conftest import namespace
+from tests.support.namespaces import namespace
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
