@@ -41,8 +41,11 @@ class DiscordSettings(BaseSettings):
     shard_load_limit: int = Field(default=1_000_000, ge=1, le=1_000_000, validation_alias="SHARD_LOAD_LIMIT")
     """Shards that this pod holds at most, of the old and the new total together."""
 
-    shard_connections: Literal["none", "simulated"] = Field(default="none", validation_alias="SHARD_CONNECTIONS")
-    """What holds the shards: this version has simulated connections alone, which try the agreement and hear nothing."""
+    shard_connections: Literal["discord", "none", "simulated"] = Field(
+        default="discord", validation_alias="SHARD_CONNECTIONS"
+    )
+    """What holds the shards: connections to Discord; none, for a worker that only works; or simulated ones, which try
+    how pods agree and hear nothing."""
 
     shard_ttl_s: float = Field(default=9.0, ge=3, le=60, validation_alias="SHARD_TTL")
     """Seconds after its last beat in which a pod keeps its shards. The same for all pods of a bot."""
@@ -129,7 +132,7 @@ ALLOWED = {
     "discord_api_url": "allowed is an address such as https://discord.com/api/v10",
     "discord_gateway_url": "allowed is an address such as wss://gateway.discord.gg, or nothing",
     "shard_load_limit": "allowed is a whole number from 1 to 1000000",
-    "shard_connections": "allowed is none or simulated",
+    "shard_connections": "allowed is discord, none or simulated",
     "shard_ttl_s": "allowed is a number of seconds from 3 to 60",
     "shard_liveness": "allowed is redis or kubernetes",
     "shard_events": "allowed is EVENT=QUEUE by commas, EVENT a name such as MESSAGE_CREATE or *, QUEUE - for nobody",

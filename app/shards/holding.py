@@ -17,13 +17,14 @@ from celery import bootsteps, signals
 from app.settings import without_password
 from app.shards import rights
 from app.shards.broadcast import vote_rounds
+from app.shards.connecting import Noting, credentials, make_connections
 from tasks.shards.driver import Driver
+from tasks.shards.gateway.holder import Address
 from tasks.shards.keys import Keys
 from tasks.shards.kubernetes import FromKubernetes
 from tasks.shards.liveness import ByHeartbeat
 from tasks.shards.operations import Numbers, Operations
 from tasks.shards.rest import Rest
-from tasks.shards.simulated import RedisSessions, Simulated
 from tasks.shards.voter import vote
 from throttle.errors import ConfigurationError, RedisRefused
 
@@ -43,27 +44,28 @@ HURRY_S = 2.0
 """At a cold shutdown, which may take three seconds."""
 
 
-def make(settings: Settings, pod: str) -> Driver:
-    """The driver of this pod, not started."""
+def make(app: Celery, settings: Settings, pod: str) -> Driver:
+    """The driver of this pod, not started. Raises `ConfigurationError` for a callback that cannot be had."""
     keys = Keys(settings.discord_bot_id)
     numbers = Numbers(ttl_ms=round(settings.shard_ttl_s * 1000))
-    operations = Operations(keys, numbers, f"{pod}#{os.urandom(4).hex()}")
-    connections = Simulated(RedisSessions(settings.redis_url, keys))
+    operations = Operations(keys, numbers, f"{pod}#{os.urandom(4).hex()}", credentials(settings))
+    address = Address(settings.discord_gateway_url)
     return Driver(
         settings.redis_url,
         operations,
-        connections,
+        make_connections(app, settings, operations, address),
         limit=settings.shard_load_limit,
-        votes=partial(_votes, settings),
+        votes=partial(_votes, settings, address),
         witness=_witness(settings),
     )
 
 
-async def _votes(settings: Settings, tell: Callable[[Told], None]) -> None:
+async def _votes(settings: Settings, address: Address, tell: Callable[[Told], None]) -> None:
     token = settings.discord_token
     if token is not None:
         async with Rest(settings.discord_api_url, token.get_secret_value()) as rest:
-            await vote(vote_rounds(), rest, tell)
+            secure = settings.discord_api_url.startswith("https:")
+            await vote(vote_rounds(), Noting(rest, address, secure=secure), tell)
 
 
 def _witness(settings: Settings) -> Callable[[], Liveness]:
@@ -89,9 +91,11 @@ class Shards(bootsteps.StartStopStep):
         """Begin to agree with the others."""
         settings: Settings = self._app.headroom_settings
         if settings.shard_connections == "none":
-            logger.warning("headroom: this version has no connections to Discord: SHARD_CONNECTIONS=simulated tries it")
+            logger.warning(
+                "headroom: SHARD_CONNECTIONS=none: this worker holds no shards of bot %s", settings.discord_bot_id
+            )
             return
-        self.driver = make(settings, self._app.throttle.settings.pod)
+        self.driver = make(self._app, settings, self._app.throttle.settings.pod)
         self.driver.start()
         self._app.headroom_shards = self.driver
         self._app.throttle.drain.listeners.append(self._begin_to_end)

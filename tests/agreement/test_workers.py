@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import base64
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from app.local.discord.book import mark
 from app.local.discord.bot import Bot as DiscordBot
+from app.local.discord.remote import start as start_discord
 from app.local.discord.rest import RestStandIn
 from app.shards.commands import Reached
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Numbers, Operations
+from tests.shards.plain import INTENTS
 from tests.support.probed import Probed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from app.local.guard import Guard
     from tasks.shards.answers import Looked
     from tests.support.workers import Workers
 
@@ -105,7 +113,44 @@ def test_what_happens_to_the_shards_is_in_the_metrics(workers: Workers, discord:
     assert second.metric("headroom_shard_connect_seconds_count") == second.metric("headroom_shards_claimed_total")
 
 
+def test_workers_connect_to_discord_and_resume_what_a_killed_and_a_drained_one_held(
+    workers: Workers, guard: Guard, tmp_path: Path
+) -> None:
+    """Events are on their way all the time: none is lost, none comes twice, and no identify is spent."""
+    remote = start_discord(guard, tmp_path, shards=8, concurrency=16, guilds=16, token=TOKEN)
+    told: dict[str, Any] = {
+        "DISCORD_TOKEN": TOKEN,
+        "DISCORD_BOT_ID": BOT,
+        "DISCORD_API_URL": remote.api_url,
+        "DISCORD_INTENTS": str(INTENTS),
+        "SHARD_TTL": str(TTL_S),
+        "SHARD_EVENTS": "GUILD_CREATE=-,*=shard-events",
+    }
+    elsewhere = ("-Q", "task_queue")  # nobody works on the events, so that they can be read
+    pods = workers.start(3, names=["a", "b", "c"], pool="threads", arguments=elsewhere, **told)
+    wait_until(lambda: set(serving(workers)) == {"a", "b", "c"}, 60.0, what=workers.logs)
+    remote.load(100.0)
+    wait_until(lambda: remote.look()["said"] > 100)
+    pods[0].kill()
+    wait_until(lambda: set(serving(workers)) == {"b", "c"}, 3 * TTL_S + 10.0, what=workers.logs)
+    pods[1].ask_to_end()
+    wait_until(lambda: set(serving(workers)) == {"c"}, 15.0, what=workers.logs)
+    remote.load(0)
+    expected = Counter(event.mark for event in remote.told() if event.heard)
+
+    def came() -> Counter[str]:
+        raw = cast("list[bytes]", workers.client.lrange("shard-events", 0, -1))
+        calls = [json.loads(base64.b64decode(json.loads(each)["body"])) for each in raw]
+        return Counter(mark(*call[0][:2]) for call in calls)
+
+    wait_until(lambda: came() == expected, 20.0, what=lambda: f"{len(expected - came())} lost, {came() - expected}")
+    entries = remote.entries()
+    assert sum(entry.kind == "identify" for entry in entries) == 8
+    assert not [entry for entry in entries if entry.kind == "over"], "no session ended"
+    assert TOKEN not in workers.logs()
+
+
 def test_a_bot_without_connections_says_so(workers: Workers, discord: RestStandIn) -> None:
     (pod,) = workers.start(1, pool="solo", **settings(discord, "none"))
-    wait_until(lambda: "SHARD_CONNECTIONS=simulated" in pod.read_log(), 10.0, what=pod.read_log)
+    wait_until(lambda: "SHARD_CONNECTIONS=none" in pod.read_log(), 10.0, what=pod.read_log)
     assert look(workers).view.members == ()
