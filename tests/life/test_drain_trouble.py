@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from app.local.proxy import Proxy
+from app.local.toxics import ResetPeer
 from tests.worker.conftest import on_every_pool
 from tests.worker.test_drain import (
     CONFIG,
@@ -97,3 +100,16 @@ def test_a_start_that_is_ended_after_the_join_leaves_no_member(fleet: Fleet, poo
     assert pod.wait(20) == 0, pod.read_log()
     nothing_is_counted(fleet)
     assert queued(fleet) == [task] or fleet.workers.done() == [task]
+
+
+@on_every_pool
+def test_a_redis_that_is_away_for_a_moment_hears_of_the_end(fleet: Fleet, pool: str) -> None:
+    with Proxy(("127.0.0.1", fleet.client.server.port)) as way:
+        pod = start(fleet, pool, REDIS_URL=f"redis://127.0.0.1:{way.port}/0")
+        with way.toxic(ResetPeer()):
+            os.kill(pod.pid, signal.SIGTERM)
+            fleet.wait(lambda: "takes nothing more" in pod.read_log(), "the drain to begin")
+            time.sleep(0.5)  # LEAVE fails meanwhile
+        assert pod.wait(20) == 0, pod.read_log()
+        counts = fleet.counts()
+        assert (counts.alive, counts.draining, counts.silent) == (0, 0, 0), pod.read_log()

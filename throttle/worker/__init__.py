@@ -31,6 +31,7 @@ Whose part is what
 `routes`       the queue that a message was sent to
 `connecting`   the way to the fleet's Redis, with the checks before any work
 `signals`      `worker_init`, `worker_ready`, `task_prerun`, `worker_shutdown`
+`membership`   what is said of a pod's name that is taken, and LEAVE while Redis is away for a moment
 `telling`      from what happens here to the events of `throttle.events`
 `drain`        how a worker drains: by command, by signal; with `control` (the command's address), `shedding` (what has
                not begun goes back), `stopping` (how a running task is told) and `guarding` (from where to where)

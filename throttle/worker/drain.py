@@ -239,10 +239,10 @@ class Drain:
             self._sent = True
         host.shed()
         if not self._dry and host.shed_done and not self._driver.state.held:
-            self._driver.leave()
+            told = "the fleet is left" if self._driver.leave() else "Redis is away"
             self._dry = True
             events.emit(events.DRAIN_ENDED, "dry", time.monotonic() - self._asked_s)
-            logger.info("headroom: drained: nothing is held, and the fleet is left")
+            logger.info("headroom: drained: nothing is held, and %s", told)
         is_cold = self._cold_s != float("inf")
         if not (self._dry or self._stopped or is_cold) and time.monotonic() >= self._deadline_s:
             self._stopped = True

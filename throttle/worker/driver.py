@@ -28,6 +28,7 @@ from throttle.scripts import Clash
 from throttle.standin import StandIn
 from throttle.worker import vocabulary as v
 from throttle.worker.machine import step
+from throttle.worker.membership import clash_line, leave_again
 from throttle.worker.state import State, alone_from
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class Driver:
         """What the last command of this event about a take ran into, when it was no answer."""
         self._instant_s = random.random() * LOOK_S
         self._lock = threading.RLock()
+        self._leaving = threading.RLock()
+        self._left: bool | None = None
+        """Whether Redis heard of LEAVE, once it was sent."""
 
     # -- events
 
@@ -144,8 +148,11 @@ class Driver:
         """Take nothing more; ends the wait for the bell."""
         self.feed(v.DrainAsked())
 
-    def leave(self) -> None:
-        """End the membership, return what is held (ends that are owed go first), stop the heartbeat. Safe to repeat."""
+    def leave(self) -> bool:
+        """End the membership, return what is held (ends that are owed go first), stop the heartbeat. Safe to repeat.
+
+        False: Redis was away to the last; it notices the silence.
+        """
         self.heartbeat.stop()
         give_up_s = time.monotonic() + OWED_S
         while any(held.owed for held in self.state.held.values()) and time.monotonic() < give_up_s:
@@ -156,7 +163,10 @@ class Driver:
         if self.stand_in is not None:
             self.stand_in.stop()
         self.doorkeeper.stop()
-        self.feed(v.LeaveAsked())
+        with self._leaving:
+            if self._left is None:
+                self._left = self.feed(v.LeaveAsked()) is None or leave_again(self.operations, self.state.member)
+        return self._left
 
     # -- the server's clock
 
@@ -308,11 +318,3 @@ class Driver:
         if self.stand_in is not None:
             self.stand_in.renewed(self.state.member if stands else "")
         return stands
-
-
-def clash_line(settings: ThrottleSettings, other: str) -> str:
-    """What to tell a person whose pod's name is taken."""
-    return (
-        f"pod {settings.pod!r} already lives in fleet {settings.fleet!r} (as {other}, and it beats); give each pod a "
-        "name of its own by POD_NAME"
-    )

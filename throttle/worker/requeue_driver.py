@@ -57,11 +57,11 @@ class GateDriver(Driver):
         super().start()
         self._listener.start()
 
-    def leave(self) -> None:
+    def leave(self) -> bool:
         """End the membership with all permits, stop the threads. Safe to repeat."""
         self._over.set()
         self._shut.set()
-        super().leave()
+        return super().leave()
 
     def decide(self, state: State, event: v.Event | gate.GateEvent) -> gate.Outcome:
         """The state machine of this gate."""

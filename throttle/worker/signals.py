@@ -52,7 +52,8 @@ from throttle.worker import (
 )
 from throttle.worker.connecting import reach
 from throttle.worker.drain import Drain
-from throttle.worker.driver import Driver, clash_line
+from throttle.worker.driver import Driver
+from throttle.worker.membership import clash_line
 from throttle.worker.requeue_driver import GateDriver
 
 logger = logging.getLogger(__name__)

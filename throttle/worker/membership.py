@@ -1,0 +1,43 @@
+"""What a worker says when its pod's name is taken, and how it leaves a fleet whose Redis is away for a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import redis
+
+if TYPE_CHECKING:
+    from throttle.scripts import Operations
+    from throttle.settings import ThrottleSettings
+
+logger = logging.getLogger(__name__)
+
+AGAIN_S = 2.0
+"""How long LEAVE is tried again: a server that restarts is back by then."""
+PAUSE_S = 0.1
+
+
+def clash_line(settings: ThrottleSettings, other: str) -> str:
+    """What to tell a person whose pod's name is taken."""
+    return (
+        f"pod {settings.pod!r} already lives in fleet {settings.fleet!r} (as {other}, and it beats); give each pod a "
+        "name of its own by POD_NAME"
+    )
+
+
+def leave_again(operations: Operations, member: str) -> bool:
+    """LEAVE for who could not tell Redis at first; a second one has no effect. Whether Redis heard of it.
+
+    What does not get through leaves a silent member: it is counted, and what it held waits, for a TTL.
+    """
+    give_up_s = time.monotonic() + AGAIN_S
+    while time.monotonic() < give_up_s:
+        time.sleep(PAUSE_S)
+        with contextlib.suppress(redis.RedisError, OSError):
+            operations.leave(member)
+            return True
+    logger.warning("headroom: Redis did not hear that %s leaves: it is counted for a TTL", member)
+    return False
