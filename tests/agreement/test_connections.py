@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from app.local.discord.script import Fault
@@ -19,6 +20,30 @@ def test_pods_share_the_shards_and_each_event_comes_once(valkey: Client) -> None
         assert world.gateway.book.counts["identify"] == 4
         world.say(20)
         await world.all_came()
+
+    play(valkey, scene, "a", "b")
+
+
+def test_a_pod_that_stood_still_does_not_take_its_sessions_back(valkey: Client) -> None:
+    """discordjs/discord.js#7355: a frozen process comes back and everything is doubled."""
+
+    async def scene(world: World) -> None:
+        world.pods["a"].freeze(6.0)
+        for _ in range(20):
+            world.say()
+            await asyncio.sleep(0.1)
+        await world.serves(4)
+        await until(lambda: not world.pods["a"].frozen_s, "it to thaw", 20.0)
+        for _ in range(20):
+            world.say()
+            await asyncio.sleep(0.1)
+        await world.serves(4)
+        await world.all_came()
+        assert world.gateway.book.counts["identify"] == 4
+        resumed = Counter(entry.shard for entry in world.gateway.book.of("resumed"))
+        assert [resumed[shard] for shard in range(4)].count(0) == 2, "those of the other pod"
+        moved = sum(entry.kind == "closed" and entry.code == 4000 for entry in world.gateway.book.entries)
+        assert sum(resumed.values()) <= 2 + moved, "once by the successor, and for each hand-over since"
 
     play(valkey, scene, "a", "b")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -51,12 +52,25 @@ class Pod:
         operations = Operations(Keys("1"), NUMBERS, f"{name}#1", f"intents {intents}")
         made = partial(Outbox, world.client.url, operations, Messages(), margin_s=0.2, most=world.most)
         self.holder = Holder(Bot(TOKEN, intents), Address(world.gateway.url), made, numbers=QUICK)
-        self.driver = Driver(world.client.url, operations, self.holder)
+        self.frozen_s = 0.0
+        self.driver = Driver(world.client.url, operations, self.holder, votes=self._stand_still)
         self.driver.start()
 
     def holds(self) -> int:
         """How many shards."""
         return len(self.driver.state.owns)
+
+    def freeze(self, seconds: float) -> None:
+        """Its loop stands still for so long, with all that is in it."""
+        self.frozen_s = seconds
+
+    async def _stand_still(self, _tell: object) -> None:
+        """In place of votes: in the driver's loop."""
+        while True:
+            await asyncio.sleep(0.02)
+            if self.frozen_s:
+                time.sleep(self.frozen_s)  # noqa: ASYNC251 - that is what it is for
+                self.frozen_s = 0.0
 
     async def drain(self) -> bool:
         """Hand everything over and leave."""

@@ -49,6 +49,7 @@ class Listener:
         self.waits: list[float] = []
         self.end: tuple[str, bool, int] | None = None
         self.gate: Callable[[], Any] | None = None
+        self.resumes: asyncio.Event | None = None
         self.on_heard: Callable[[Event], None] = self.events.append
         self.confirmed: int | None = None
         self.turns = self.most_turns = 0
@@ -61,6 +62,11 @@ class Listener:
             yield
         finally:
             self.turns -= 1
+
+    async def may_resume(self) -> None:
+        self.counts["may resume"] += 1
+        if self.resumes is not None:
+            await self.resumes.wait()
 
     async def may_identify(self) -> bool:
         self.counts["asked"] += 1

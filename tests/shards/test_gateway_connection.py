@@ -214,6 +214,25 @@ def test_it_resumes_from_what_was_handed_on_and_hears_the_rest_again() -> None:
     play(scene)
 
 
+def test_no_socket_is_opened_for_a_session_before_it_may_be_resumed() -> None:
+    """A pod that stood still finds its sockets closed: the sessions may be another pod's."""
+
+    async def scene(gateway: Gateway) -> None:
+        heard = await Heard(gateway).settled()
+        heard.ear.resumes = asyncio.Event()
+        gateway.act(Fault(do="reset"))
+        type_in(gateway, "ann")
+        await until(lambda: heard.ear.counts["may resume"], heard.describe)
+        await asyncio.sleep(0.1)
+        assert gateway.book.counts["connect"] == 1
+        heard.ear.resumes.set()
+        await heard.settled(2)
+        assert heard.ear.typed() == ["ann"]
+        await heard.connection.close(4000)
+
+    play(scene)
+
+
 def test_beats_confirm_only_what_was_handed_on() -> None:
     """If Discord forgets what a beat confirms, a successor still gets what its predecessor heard and lost."""
 

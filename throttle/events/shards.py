@@ -47,8 +47,8 @@ SHARD_VOTED = Event(
 IDENTIFY = Event(
     "identify asked",
     "The gate was asked whether a shard may identify: granted, wait, budget (nothing is left for it), unknown (nobody "
-    "has asked Discord yet), not held, late (the grant came too late to be used), away. `seconds`: of a grant, since "
-    "the shard first asked.",
+    "has asked Discord yet), not held, late (the grant came too late to be used), stopped (Discord closed a shard for "
+    "good), away. `seconds`: of a grant, since the shard first asked.",
     ("version", "shard", "answer", "seconds"),
     (
         Metric("counter", "headroom_identify_answers_total", "Answers of the gate.", ("answer",)),

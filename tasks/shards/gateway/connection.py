@@ -133,6 +133,8 @@ class Connection:
             if core.plan.session is None:
                 core.state = "waiting"
                 await turn.enter_async_context(core.ear.turn())
+            else:
+                await core.ear.may_resume()
             core.state = "connecting"
             url = address(core.plan.url, self._compression)
             try:

@@ -22,6 +22,10 @@ class Ear(Protocol):
         """
         ...
 
+    async def may_resume(self) -> None:
+        """Wait, before a socket for a session is opened, until that is not another pod's business. Not for long."""
+        ...
+
     async def may_identify(self) -> bool:
         """Wait for the cluster's gate. True: IDENTIFY goes out at once; False: not at all, it is over."""
         ...

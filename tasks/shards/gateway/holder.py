@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 2.0
+LEASE_S = 2.5
+"""For a SYNC to renew the lease, or to say that it is another's; longer than one that is given up."""
 STOPPED_S = 0.5
 """How often somebody looks whether a fatal code still stands."""
 
@@ -234,6 +236,16 @@ class Held:
                 if not self._owner.stopped(version):
                     yield
                     return
+
+    async def may_resume(self) -> None:
+        """See `Ear`. A pod that stood still asks Redis first: the session may be another's by now.
+
+        Where Redis does not answer that either, the session is resumed: it would be lost otherwise.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + LEASE_S
+        while not self._holder.holds(self.slot, self.fence) and loop.time() < give_up_s:  # noqa: ASYNC110 - a lease
+            await asyncio.sleep(0.05)
 
     async def may_identify(self) -> bool:
         """See `Ear`."""
