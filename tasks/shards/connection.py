@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tasks.shards.answers import Target
-    from tasks.shards.vocabulary import How, Slot
+    from tasks.shards.vocabulary import How, Slot, State
 
 
 class Owner(Protocol):
     """The driver, as connections see it."""
+
+    state: State
+    """All that this member knows. The driver replaces it; look at it anew each time."""
 
     def opened(self, slot: Slot, fence: int) -> None:
         """A connection is ready, and its guilds have settled."""
@@ -22,24 +24,6 @@ class Owner(Protocol):
 
     def closed(self, slot: Slot, fence: int, fatal: str = "", code: int = 0) -> None:
         """A connection has ended for good; `fatal` tells why no other pod shall try again, `code` is Discord's."""
-        ...
-
-    @property
-    def pending(self) -> Target | None:
-        """The pending target, by the last SYNC."""
-        ...
-
-    @property
-    def concurrency(self) -> int:
-        """How many buckets the gate has."""
-        ...
-
-    def holds(self, slot: Slot) -> int:
-        """The fence under which this member may act for a shard at this instant; 0 when it may not."""
-        ...
-
-    def stopped(self, version: int) -> str:
-        """Why no shard of a target identifies now, for all pods; '' when they may."""
         ...
 
     async def may_identify(self, slot: Slot, fence: int) -> bool:

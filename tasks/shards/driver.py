@@ -35,7 +35,7 @@ from tasks.shards.telling import Teller
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from tasks.shards.answers import Synced, Target
+    from tasks.shards.answers import Synced
     from tasks.shards.connection import Connections
     from tasks.shards.liveness import Liveness
     from tasks.shards.operations import Call, Operations
@@ -195,25 +195,6 @@ class Driver:
     def closed(self, slot: Slot, fence: int, fatal: str = "", code: int = 0) -> None:
         """See `connection.Owner`."""
         self.feed(v.Closed(slot, fence, fatal, code))
-
-    @property
-    def pending(self) -> Target | None:
-        """See `connection.Owner`."""
-        return self.state.head.pending
-
-    @property
-    def concurrency(self) -> int:
-        """See `connection.Owner`."""
-        return self.state.concurrency
-
-    def holds(self, slot: Slot) -> int:
-        """See `connection.Owner`."""
-        return self.state.holds(slot, time.monotonic())
-
-    def stopped(self, version: int) -> str:
-        """See `connection.Owner`."""
-        stop = self.state.stopped(version)
-        return stop.why if stop else ""
 
     def _carry_out(self, command: v.Command) -> None:
         match command:

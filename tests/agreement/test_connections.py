@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from app.local.discord.script import Fault
+from tasks.shards.keys import Keys
 from tests.shards.holding import World, play
 from tests.shards.listening import until
 
@@ -46,6 +47,28 @@ def test_a_pod_that_stood_still_does_not_take_its_sessions_back(valkey: Client) 
         assert sum(resumed.values()) <= 2 + moved, "once by the successor, and for each hand-over since"
 
     play(valkey, scene, "a", "b")
+
+
+def test_sessions_outlive_a_redis_that_loses_all_data(valkey: Client) -> None:
+    """Sockets stay, each session is told again, also of a shard in which nothing happens: no identify is spent."""
+
+    async def scene(world: World) -> None:
+        world.say(3)
+        await world.all_came()
+        valkey.flushall()
+        world.said.clear()
+        world.say(3)
+        await world.serves(16)
+        await world.tell(16)
+        await until(lambda: valkey.hlen(f"{Keys('1').namespace()}session:1") == 16, world.describe)
+        assert world.codes() == []
+        assert await world.pods["a"].drain()
+        await world.serves(16)
+        world.say(3)
+        await world.all_came()
+        assert (world.gateway.book.counts["identify"], world.gateway.book.counts["resumed"]) == (16, 8)
+
+    play(valkey, scene, "a", "b", shards=16)
 
 
 def test_an_outbox_that_is_full_while_redis_is_away_loses_no_event(valkey: Client) -> None:

@@ -110,6 +110,11 @@ class Backlog:
         self.bytes += event.raw_bytes
         return self.standing == "serves"
 
+    def tell_again(self) -> None:
+        """Redis may have forgotten the session."""
+        for chapter in self.chapters:
+            chapter.told = False
+
     def give_up(self) -> None:
         """Keep nothing, now and later."""
         self._forget()

@@ -75,20 +75,21 @@ class Outbox:
         self._busy: set[Slot] = set()
         """What may have something to ask."""
         self._pending: Callable[[], Target | None] = lambda: None
+        self._footing: Callable[[], object] = lambda: None
+        self._footing_was: object = None
         self._wake = asyncio.Event()
         self._moved = asyncio.Condition()
         self._running: set[asyncio.Task[Any]] = set()
         self._lazy_s = 0.0
         self._clock_ms = 0.0
-        """The server's clock less this process's, in ms."""
-        self._clock_known = False
+        self._clock_known = False  # the server's clock less this process's
         self._odd: dict[str, float] = {}
 
     # -- from the holder
 
-    def begin(self, pending: Callable[[], Target | None]) -> None:
-        """Start, in the loop. `pending`: the pending target as this member knows it."""
-        self._pending = pending
+    def begin(self, pending: Callable[[], Target | None], footing: Callable[[], object] = lambda: None) -> None:
+        """Start, in the loop. `pending`: as this member knows it; `footing` changes when Redis may have lost data."""
+        self._pending, self._footing = pending, footing
         self._spawn(self._run())
 
     async def open(self, slot: Slot, fence: int) -> Session | None:
@@ -241,6 +242,7 @@ class Outbox:
 
     def _gather(self, now_s: float, *, lazy: bool) -> list[tuple[Backlog, Batch | None, tuple[Argument, ...]]]:
         asked: list[tuple[Backlog, Batch | None, tuple[Argument, ...]]] = []
+        self._look_at_footing()
         pending = self._pending() if lazy else None
         for slot in list(self._backlogs if pending else self._busy):
             backlog = self._backlogs.get(slot)
@@ -258,6 +260,13 @@ class Outbox:
                 after = backlog.chapters[0].after
                 asked.append((backlog, None, self._calls.overlap(slot, backlog.fence, after)))
         return asked
+
+    def _look_at_footing(self) -> None:
+        before, self._footing_was = self._footing_was, self._footing()
+        if self._footing_was != before:
+            for slot, backlog in self._backlogs.items():
+                backlog.tell_again()
+                self._busy.add(slot)
 
     def _call_back(self, backlog: Backlog) -> None:
         if self._callback is not None and backlog.standing == "serves" and not backlog.calling:

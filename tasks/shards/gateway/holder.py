@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -109,8 +110,8 @@ class Holder:
     def begin(self, owner: Owner) -> None:
         """Know whom to tell; once, in the driver's loop."""
         self.owner = owner
-        self.turns = Turns(lambda: owner.concurrency)
-        self.outbox.begin(lambda: owner.pending)
+        self.turns = Turns(lambda: owner.state.concurrency)
+        self.outbox.begin(lambda: owner.state.head.pending, self._footing)
 
     def open(self, slot: Slot, total: int, fence: int) -> None:
         """Connect a shard."""
@@ -144,7 +145,11 @@ class Holder:
 
     def holds(self, slot: Slot, fence: int) -> bool:
         """Whether the lease still covers the shard."""
-        return self.owner.holds(slot) == fence
+        return self.owner.state.holds(slot, time.monotonic()) == fence
+
+    def _footing(self) -> tuple[int, bool]:
+        head = self.owner.state.head
+        return head.epoch, head.guard_ms > 0
 
     # -- for its shards
 
@@ -227,13 +232,13 @@ class Held:
     async def turn(self) -> AsyncGenerator[None]:
         """See `Ear`; nobody has a turn while a fatal code stands."""
         version, shard = self.slot
-        pending = self._owner.pending
+        pending = self._owner.state.head.pending
         place = int(pending is not None and pending.version == version), shard
         while True:
-            while self._owner.stopped(version):  # noqa: ASYNC110 - it ends by what others do to Redis
+            while self._owner.state.stopped(version):  # noqa: ASYNC110 - it ends by what others do to Redis
                 await asyncio.sleep(STOPPED_S)
             async with self._holder.turns.turn(place):
-                if not self._owner.stopped(version):
+                if not self._owner.state.stopped(version):
                     yield
                     return
 
