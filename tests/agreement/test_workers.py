@@ -113,8 +113,9 @@ def test_what_happens_to_the_shards_is_in_the_metrics(workers: Workers, discord:
     assert second.metric("headroom_shard_connect_seconds_count") == second.metric("headroom_shards_claimed_total")
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_workers_connect_to_discord_and_resume_what_a_killed_and_a_drained_one_held(
-    workers: Workers, guard: Guard, tmp_path: Path
+    workers: Workers, guard: Guard, tmp_path: Path, pool: str
 ) -> None:
     """Events are on their way all the time: none is lost, none comes twice, and no identify is spent."""
     remote = start_discord(guard, tmp_path, shards=8, concurrency=16, guilds=16, token=TOKEN)
@@ -127,7 +128,7 @@ def test_workers_connect_to_discord_and_resume_what_a_killed_and_a_drained_one_h
         "SHARD_EVENTS": "GUILD_CREATE=-,*=shard-events",
     }
     elsewhere = ("-Q", "task_queue")  # nobody works on the events, so that they can be read
-    pods = workers.start(3, names=["a", "b", "c"], pool="threads", arguments=elsewhere, **told)
+    pods = workers.start(3, names=["a", "b", "c"], pool=pool, arguments=elsewhere, **told)
     wait_until(lambda: set(serving(workers)) == {"a", "b", "c"}, 60.0, what=workers.logs)
     remote.load(100.0)
     wait_until(lambda: remote.look()["said"] > 100)
