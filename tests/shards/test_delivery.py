@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
-from tasks.shards.gateway.session import Session
-from tests.shards.delivering import URL, Cluster, event, until
+import pytest
+
+from tasks.shards.gateway.session import Event, Session
+from tests.shards.delivering import QUEUE, URL, Cluster, event, until
+from tests.shards.two_totals import scenario
 
 if TYPE_CHECKING:
     from tests.support.servers import Client
@@ -72,3 +76,177 @@ def test_a_pending_target_hands_on_what_the_active_one_did_not(server: Client) -
     asyncio.run(run())
     assert cluster.twice() == []
     assert sorted(cluster.contents()) == sorted(["before", *(f"both-{number}" for number in range(30))])
+
+
+def test_nothing_is_lost_or_doubled_when_connections_break(server: Client) -> None:
+    """Answers get lost while events come: what was done and what was not, nobody knows."""
+    cluster = Cluster(server)
+    slot = (cluster.serving(), 0)
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        async with a.outbox() as outbox:
+            await outbox.open(slot, fence)
+            session = Session("s1", 1, URL)
+            outbox.began(slot, fence, session, [])
+            for number in range(600):
+                outbox.put(slot, fence, event(session, 2 + number, f"{number}"))
+                await asyncio.sleep(0.001)
+                if number % 60 == 0:
+                    server.client_kill_filter(_type="normal", skipme=True)
+            assert await outbox.flush(slot, fence, 20.0)
+
+    asyncio.run(run())
+    assert cluster.contents() == [str(number) for number in range(600)]
+
+
+def test_what_nobody_wants_moves_the_sequence_seldom(server: Client) -> None:
+    cluster = Cluster(server)
+    slot = (cluster.serving(), 0)
+
+    def calls() -> int:
+        return int(server.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        async with a.outbox() as outbox:
+            await outbox.open(slot, fence)
+            session = Session("s1", 1, URL)
+            outbox.began(slot, fence, session, [])
+            await until(lambda: cluster.saved(slot))
+            before, began_s = calls(), time.monotonic()
+            for number in range(600):
+                outbox.put(slot, fence, event(session, 2 + number, "", name="PRESENCE_UPDATE"))
+                await asyncio.sleep(0.002)
+            assert calls() - before <= 4 * (time.monotonic() - began_s) + 2
+            await until(lambda: cluster.saved(slot).startswith("601 "))
+            idle = calls()
+            await asyncio.sleep(0.6)
+            assert calls() == idle, "who has nothing to say says nothing"
+
+    asyncio.run(run())
+    assert cluster.contents() == []
+
+
+def test_what_a_session_makes_for_itself_is_left_out(server: Client) -> None:
+    """GUILD_CREATE of the guilds that READY named; not of one that the bot comes to, nor the same one's later."""
+    cluster = Cluster(server)
+    slot = (cluster.serving(), 0)
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        async with a.outbox() as outbox:
+            await outbox.open(slot, fence)
+            session = Session("s1", 1, URL)
+            outbox.began(slot, fence, session, [11, 12])
+            for sequence, (name, of) in enumerate([("own", 11), ("joined", 13), ("own", 12), ("again", 12)], start=2):
+                data = {"id": str(of), "content": name}
+                outbox.put(slot, fence, Event(session.id, sequence, "GUILD_CREATE", data, 10))
+            assert await outbox.flush(slot, fence, 5.0)
+
+    asyncio.run(run())
+    assert cluster.contents() == ["joined", "again"]
+
+
+def test_a_session_is_handed_on_to_its_end_before_the_next(server: Client) -> None:
+    cluster = Cluster(server)
+    slot = (cluster.serving(), 0)
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        async with a.outbox() as outbox:
+            await outbox.open(slot, fence)
+            for generation in range(1, 5):
+                session = Session(f"s{generation}", 1, URL)
+                outbox.began(slot, fence, session, [])
+                for number in range(50):
+                    outbox.put(slot, fence, event(session, 2 + number, f"{generation}-{number}"))
+                if generation % 2:
+                    outbox.dropped(slot, fence)
+            with pytest.raises(ValueError, match="not the current one"):
+                outbox.put(slot, fence, event(Session("s1", 1, URL), 60, "late"))
+            assert await outbox.flush(slot, fence, 5.0)
+            a.release(slot)
+            a.claim(*slot)
+            assert await outbox.open(slot, a.fences[slot]) == Session("s4", 51, URL)
+            outbox.dropped(slot, a.fences[slot])
+            await until(lambda: " - " in cluster.saved(slot))
+            assert await outbox.open(slot, a.fences[slot]) is None
+
+    asyncio.run(run())
+    assert cluster.contents() == [f"{generation}-{number}" for generation in range(1, 5) for number in range(50)]
+
+
+def test_a_full_outbox_gives_the_oldest_shard_up_and_loses_nothing(server: Client) -> None:
+    cluster = Cluster(server)
+    version = cluster.serving(2)
+    one, two = (version, 0), (version, 1)
+    server.set(QUEUE, "no list")  # so that nothing goes on
+
+    async def run() -> None:
+        a = cluster.a
+        sessions = {one: Session("s1", 1, URL), two: Session("s2", 1, URL)}
+        async with a.outbox(most=(20, 10**9)) as outbox:
+            for slot, session in sessions.items():
+                await outbox.open(slot, a.fences[slot])
+                outbox.began(slot, a.fences[slot], session, [])
+            await until(lambda: cluster.saved(one) and cluster.saved(two))
+            for number in range(15):
+                outbox.put(one, a.fences[one], event(sessions[one], 2 + number, f"one-{number}"))
+            for number in range(15):
+                outbox.put(two, a.fences[two], event(sessions[two], 2 + number, f"two-{number}"))
+            assert a.refusals == [(one, "full")]
+            outbox.close(one, a.fences[one])
+            a.release(one)
+            server.delete(QUEUE)
+            assert await outbox.flush(two, a.fences[two], 5.0)
+            a.claim(*one)
+            assert await outbox.open(one, a.fences[one]) == Session("s1", 1, URL)
+            for number in range(15):
+                outbox.put(one, a.fences[one], event(sessions[one], 2 + number, f"one-{number}"))
+            assert await outbox.flush(one, a.fences[one], 5.0)
+
+    asyncio.run(run())
+    assert sorted(cluster.contents()) == sorted(f"{shard}-{n}" for shard in ("one", "two") for n in range(15))
+
+
+def test_a_callback_has_each_event_in_order_and_its_errors_stop_nothing(server: Client) -> None:
+    """A pod that dies before the sequence is saved calls again what it called: at least once."""
+    cluster = Cluster(server)
+    slot = (cluster.serving(), 0)
+    called: list[str] = []
+
+    async def callback(event: Event) -> None:
+        await asyncio.sleep(0)
+        called.append(event.data["content"])
+        if event.data["content"] == "3":
+            raise RuntimeError("an error of the user's")
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        session = Session("s1", 1, URL)
+        async with a.outbox(callback=callback) as outbox:
+            await outbox.open(slot, fence)
+            outbox.began(slot, fence, session, [])
+            for number in range(6):
+                outbox.put(slot, fence, event(session, 2 + number, f"{number}"))
+            assert await outbox.flush(slot, fence, 5.0)
+        assert called == [f"{number}" for number in range(6)]
+        a.release(slot)
+        async with a.outbox(callback=callback) as outbox:
+            a.claim(*slot)
+            resumed = await outbox.open(slot, a.fences[slot])
+            assert resumed == Session("s1", 7, URL)
+            fence = a.fences.pop(slot)  # the lease is over
+            outbox.put(slot, fence, event(session, 8, "not ours"))
+            await asyncio.sleep(0.4)
+            assert "not ours" not in called
+
+    asyncio.run(run())
+    assert cluster.contents() == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_new_total_with_crashes_on_the_way(server: Client, seed: int) -> None:
+    handed = scenario(Cluster(server), seed)
+    assert handed
