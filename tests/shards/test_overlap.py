@@ -225,9 +225,13 @@ def once(fleet: Fleet, events: Iterable[Event]) -> None:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(truths())
 def test_each_event_is_handed_on_once(truth: Truth) -> None:
+    each_event_once(truth)
+
+
+def each_event_once(truth: Truth) -> None:
     fleet = Fleet(truth)
     fleet.run()
     once(fleet, truth.events)

@@ -31,7 +31,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.shards.delivery.identity import is_unique
-from tasks.shards.delivery.windows import NEAR_MS, Copy, Entry, anchor, candidates, fits, nearest
+from tasks.shards.delivery.windows import ALIKE_MS, NEAR_MS, Copy, Entry, anchor, candidates, fits, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -147,6 +147,13 @@ class Overlap:
                 self._pair(row.entries.popleft(), row.copies.popleft(), found)
         if final:
             row.copies.clear()
+            self._drop_what_was_before(row, found)
+
+    def _drop_what_was_before(self, row: _Row, found: Settled) -> None:
+        """Entries from before the READY have no copies: whoever comes next, and is told all at once, cannot see that."""
+        before_ms = self._began_ms - self._skew_ms() - (ALIKE_MS if self._samples else NEAR_MS)
+        while not row.aligned and row.entries and row.entries[0].at_ms < before_ms:
+            self._drop(row.entries.popleft(), found)
 
     def _pair(self, entry: Entry, copy: Copy, found: Settled) -> None:
         found.repeats[copy.sequence] = entry.id
