@@ -9,6 +9,7 @@ import redis
 
 from tasks.shards.delivery import calls
 from tasks.shards.delivery.calls import read_session
+from tasks.shards.delivery.overlap import ALL_LEFT
 from tests.shards.delivering import QUEUE, Cluster, Member, batch, parcel
 from throttle.keys import Keys as FleetKeys
 from throttle.lua import Script
@@ -137,6 +138,29 @@ def the_log_of_an_overlap_is_written_and_goes_with_its_copies(cluster: Cluster) 
     assert len(cluster.log(version, 0)) == 2
 
 
+def who_resumes_hears_all_that_is_left_once_the_log_is_pruned(cluster: Cluster) -> None:
+    old = (cluster.serving(), 0)
+    a, b = cluster.a, cluster.member("b#1")
+    new = (cluster.target(2), 0)
+    b.claim(new[0], 0, 1)
+    b.sync()
+    b.client.script_load(calls.script("overlap").source)
+
+    def ready_ms() -> int:
+        return calls.read_overlapped(b.client.execute_command(*b.calls.overlap(new, b.fences[new], ""))).ready_ms
+
+    a.deliver(old, batch(a, old, [parcel(2, "x")]))
+    b.deliver(new, batch(b, new, [], "two", ready_ago_ms=5))
+    b.deliver(new, batch(b, new, [], "two", ready_ago_ms=calls.PRUNED))
+    assert ready_ms() > ALL_LEFT, "its target is pending: more may come"
+    token = a.deliver(old, batch(a, old, [])).began
+    a.deliver(old, batch(a, old, [], reached=token))
+    assert b.flip(new[0]) == 1
+    b.deliver(new, batch(b, new, [], "two", ready_ago_ms=calls.PRUNED))
+    assert ready_ms() == ALL_LEFT
+    assert len(cluster.log(*new)) == 1
+
+
 def a_full_redis_does_all_or_nothing(cluster: Cluster) -> None:
     slot = (cluster.serving(), 0)
     a = cluster.a
@@ -204,6 +228,8 @@ CLOSED: list[tuple[Callable[[Cluster], None], dict[str, str]]] = [
      {"elseif deed == 'skip' then call('XDEL', entries(v, shard), where) end": "end"}),
     (the_log_of_an_overlap_is_written_and_goes_with_its_copies,
      {"for i = 18, first - 1 do call('XDEL', entries(v, shard), ARGV[i]) end": ""}),
+    (who_resumes_hears_all_that_is_left_once_the_log_is_pruned, {"found == SERVES and ARGV[14]": "ARGV[14]"}),
+    (who_resumes_hears_all_that_is_left_once_the_log_is_pruned, {"'ready:' .. shard, 1)": "'ready:' .. shard, 0)"}),
     (a_full_redis_does_all_or_nothing, {"local rung, logs = {}, {}": "call('DEL', 'none') local rung, logs = {}, {}",
                                         "write_session(v, shard, s)\nif found == SERVES and saved":
                                         "call('DEL', 'none')\nif found == SERVES and saved"}),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.shards.delivery.overlap import Overlap
+from tasks.shards.delivery.overlap import ALL_LEFT, Overlap
 from tasks.shards.delivery.windows import Copy, Entry
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class Fleet:
         b = [heard for heard in hears(truth, 1) if heard.event.at_s > truth.ready_s]
         self.b = dict(enumerate(b, start=2))
         self.saved = 1
+        self.pruned = False
 
     def hand_on(self, event: Event) -> None:
         self.done[event.number] += 1
@@ -181,7 +182,8 @@ class Pod:
     def __init__(self, fleet: Fleet, successor_s: float | None = None) -> None:
         """`successor_s`: it resumed then, and is told all at once what came since the saved sequence."""
         self.fleet, self.since_s = fleet, successor_s or 0.0
-        self.overlap = Overlap(ms(fleet.truth.ready_s + fleet.truth.delays_s[1]))
+        began_ms = ms(fleet.truth.ready_s + fleet.truth.delays_s[1])
+        self.overlap = Overlap(ALL_LEFT if fleet.pruned else began_ms)
         self.queue: list[int] = []
         self.repeats: dict[int, str] = {}
         self.read_up_to = ""
@@ -206,6 +208,7 @@ class Pod:
     def settle(self, now_s: float, *, final: bool) -> None:
         settled = self.overlap.settle(ms(now_s), final=final)
         self.repeats |= settled.repeats
+        self.fleet.pruned = self.fleet.pruned or final
         for name in settled.gone:
             self.fleet.log.pop(name, None)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Literal
 
-from tasks.shards.delivery.calls import MOST_ENTRIES, Batch
+from tasks.shards.delivery.calls import MOST_ENTRIES, PRUNED, Batch
 from tasks.shards.delivery.chapter import Chapter, Item
 from tasks.shards.delivery.identity import guild_of, identity
 
@@ -184,11 +184,12 @@ class Backlog:
         parcels = [] if self.standing == "unknown" else chapter.parcels(now_s, writer, serves=serves)
         ended = chapter.ended and len(self.chapters) == 1 and len(parcels) == len(chapter.items)
         reached = self._is_at(now_s, len(parcels)) if beside and serves else ""
-        urgent = not chapter.told or ended or (serves and any(parcel.deed != "pass" for parcel in parcels))
+        prunes = chapter.prunes and serves and len(chapter.gone) <= MOST_GONE
+        urgent = not chapter.told or ended or prunes or (serves and any(parcel.deed != "pass" for parcel in parcels))
         can_wait = bool(parcels or chapter.gone or reached or (beside and serves))
         if not (urgent or (lazy and can_wait)):
             return None
-        ready_ago_ms = -1
+        ready_ago_ms = PRUNED if prunes else -1
         if not chapter.told and chapter.ready_s is not None:
             ready_ago_ms = max(0, round((now_s - chapter.ready_s) * 1000))
         return Batch(
@@ -233,6 +234,8 @@ class Backlog:
             return
         chapter = self.chapters[0]
         chapter.told = True
+        if batch.ready_ago_ms == PRUNED:
+            chapter.prunes = False
         self._take(chapter.handed_on(told.sequence))
         del chapter.gone[: len(batch.gone)]
         if chapter.ended and not chapter.items and (batch.ended or len(self.chapters) > 1):

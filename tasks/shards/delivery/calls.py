@@ -20,6 +20,8 @@ OPERATIONS = ("deliver", "overlap", "session", "turn")
 Code = Literal["serves", "not held", "waits", "over", "older", "unusable"]
 CODES: dict[int, Code] = {1: "serves", -1: "not held", -2: "waits", -3: "over", -4: "older", -5: "unusable"}
 MOST_ENTRIES = 1000
+PRUNED = -2
+"""In place of when READY came: what was before it is out of the log, with this call."""
 Deed = Literal["push", "line", "note", "skip", "pass"]
 
 

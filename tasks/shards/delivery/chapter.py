@@ -75,7 +75,11 @@ class Chapter:
     """The last entry that was read."""
     final: bool = False
     """The log is read to its end, and nothing more comes into it."""
+    settled: bool = False
+    """It was compared with all of it."""
     overlap: Overlap | None = None
+    prunes: bool = False
+    """What was before READY is known, and to be taken out of the log: all that is left is to be heard."""
     compared: int = 0
     """Up to this event the overlap knows them."""
 
@@ -106,6 +110,7 @@ class Chapter:
         overlap = self.overlap
         if overlap is None:
             return
+        first = self.final and not self.settled
         for item in self._events():
             if item.sequence > self.compared:
                 self.compared = item.sequence
@@ -117,8 +122,11 @@ class Chapter:
         if settled.repeats:
             for item in self._events():
                 item.repeats = item.repeats or settled.repeats.get(item.sequence, "")
+        self.settled = self.final
         if overlap.over():
             self.overlap = None
+        elif first:
+            self.prunes = True
 
     def _events(self) -> Iterator[Item]:
         return (item for item in self.items if isinstance(item, Item))

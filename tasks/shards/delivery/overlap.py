@@ -42,6 +42,8 @@ APART_MS = 15_000
 """Where the rows are walked in step, an equal event that comes so much later than its entry should is another one."""
 LONG_BEFORE_MS = 60_000
 """An entry that is so much older than READY has no copy."""
+ALL_LEFT = 1
+"""For `began_ms`: what was before the READY has been taken out of the log."""
 LOOK_MS = 5_000
 LATE_MS = 180_000
 """An entry whose copy has not come for so long will not come: longer than a session can be resumed."""
@@ -75,7 +77,7 @@ class Overlap:
     """The two rows of each guild, walked in step. One for a shard of the pending target, from its READY on."""
 
     def __init__(self, began_ms: int) -> None:
-        """`began_ms`: when READY came, on the server's clock."""
+        """`began_ms`: when READY came, on the server's clock; ALL_LEFT: all that is left of the log is to be heard."""
         self._began_ms = began_ms
         self._rows: defaultdict[int, _Row] = defaultdict(_Row)
         self._touched: set[int] = set()
@@ -150,8 +152,11 @@ class Overlap:
             self._drop_what_was_before(row, found)
 
     def _drop_what_was_before(self, row: _Row, found: Settled) -> None:
-        """Entries from before the READY have no copies: whoever comes next, and is told all at once, cannot see that."""
-        before_ms = self._began_ms - self._skew_ms() - (ALIKE_MS if self._samples else NEAR_MS)
+        """Entries from before the READY have no copies. Whoever comes next is told all at once and cannot see that.
+
+        FLIP is later than READY by more than any delay: a copy of what is left would have come by now, or is to come.
+        """
+        before_ms = self._began_ms - self._skew_ms() - ALIKE_MS
         while not row.aligned and row.entries and row.entries[0].at_ms < before_ms:
             self._drop(row.entries.popleft(), found)
 

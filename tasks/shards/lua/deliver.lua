@@ -12,7 +12,8 @@
 -- ARGV[11] url            where it is resumed
 -- ARGV[12] base           the sequence up to which its events are handed on, as far as the holder knows
 -- ARGV[13] ended          1: Discord has dropped it; what comes here is its last
--- ARGV[14] ready          ms since its READY, told once; -1: not told
+-- ARGV[14] ready          ms since its READY, told once; -1: not told; -2: with this call all entries are gone that were
+--                         before it, and whoever resumes is to hear all that are left
 -- ARGV[15] reached        the `began` of the overlap with which the shard is done, '' none
 -- ARGV[16] ratio          of the fleet, for its bells
 -- ARGV[17] gone           so many entries of the overlap's log come next that no event repeats
@@ -79,6 +80,9 @@ for log in pairs(logs) do call('PEXPIRE', log, OVERLAP_MS) end
 if found == WAITS and tonumber(ARGV[14]) >= 0 then
   local ready = string.format('%.0f', now_ms - tonumber(ARGV[14]))
   call('HSET', overlap(v), 'began', string.format('%.0f', now_ms), 'ready:' .. shard, ready)
+  call('PEXPIRE', overlap(v), OVERLAP_MS)
+elseif found == SERVES and ARGV[14] == '-2' then
+  call('HSET', overlap(v), 'ready:' .. shard, 1)
   call('PEXPIRE', overlap(v), OVERLAP_MS)
 elseif other and ARGV[15] ~= '' then
   call('HSET', overlap(other.v), 'reached:' .. shard, ARGV[15])
