@@ -80,8 +80,8 @@ def truths(draw: st.DrawFn) -> Truth:
             events.append(Event(number, guild, identity.replace("=", f"={guild}-"), at_s))
     ready_s, crash = BEGAN_S + draw(st.floats(0, 15.0)), draw(st.none() | st.floats(0, 1))
     # A successor is told of all at once. Whether an equal event came just before or just after READY it cannot know.
-    while crash is not None and any(abs(event.at_s - ready_s) < GAP_S / 4 for event in events):
-        ready_s += GAP_S / 4
+    while crash is not None and any(abs(event.at_s - ready_s) < GAP_S / 2 for event in events):
+        ready_s += GAP_S / 2
     flip_s = ready_s + draw(st.floats(1.2, 15.0))  # FLIP waits until A is that far
     # Both rows told late leave no times at all: what repeats itself could begin anywhere.
     away_from = draw(st.none() | st.floats(BEGAN_S, ready_s + 5)) if crash is None else None

@@ -31,7 +31,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasks.shards.delivery.identity import is_unique
-from tasks.shards.delivery.windows import ALIKE_MS, NEAR_MS, Copy, Entry, anchor, candidates, fits, nearest
+from tasks.shards.delivery.windows import NEAR_MS, Copy, Entry, anchor, candidates, fits, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -156,7 +156,7 @@ class Overlap:
 
         FLIP is later than READY by more than any delay: a copy of what is left would have come by now, or is to come.
         """
-        before_ms = self._began_ms - self._skew_ms() - ALIKE_MS
+        before_ms = self._began_ms - self._skew_ms()
         while not row.aligned and row.entries and row.entries[0].at_ms < before_ms:
             self._drop(row.entries.popleft(), found)
 

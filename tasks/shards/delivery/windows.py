@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 NEAR_MS = 2000
 """Without a fit, a copy is an entry's when they came so close to one another; a fit may not contradict more."""
-ALIKE_MS = 60
+ALIKE_MS = 110
 """Two k that differ by less in this are equally good: delays vary."""
 
 
