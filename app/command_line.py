@@ -28,7 +28,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -40,9 +40,8 @@ from throttle.errors import ConfigurationError, HeadroomError, RedisUnusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rich.console import Console
     from rich.table import Table
-
-    from app.local import demo
 
 BROKEN, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
 
@@ -94,6 +93,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog=called_as(), description="Headroom's application.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shown = commands.add_parser("demo", help="a fleet at work: a pod is killed, nothing is lost")
+    shown.add_argument("scene", nargs="?", choices=("fleet", "shards"), default="fleet", help="what is shown (fleet)")
     shown.add_argument("--tasks", type=whole(1, 100_000), default=200, help="size of the flood (200)")
     shown.add_argument("--pods", type=whole(1, 50), default=5, help="worker pods (5)")
     shown.add_argument("--seconds", type=duration, default=0.3, help="length of a task (0.3)")
@@ -122,27 +122,43 @@ def run_demo(arguments: argparse.Namespace) -> int:
     from app.local.board import Board, Scene  # noqa: PLC0415
 
     console = Console(stderr=arguments.json)
+    if arguments.scene == "shards":
+        return run_shards_demo(console, as_json=arguments.json)
     scene = Scene(f"Headroom: {arguments.tasks} tasks on {arguments.pods} pods")
     with Board(console, scene) as board:
         outcome = demo.play(board, tasks=arguments.tasks, pods=arguments.pods, seconds=arguments.seconds)
-    console.print(bill(outcome))
-    if arguments.json:
-        sys.stdout.write(json.dumps(outcome.as_json()) + "\n")
-    return BROKEN if outcome.broken else 0
+    return settle(console, outcome.as_json(), as_json=arguments.json)
 
 
-def bill(outcome: demo.Outcome) -> Table:
+def run_shards_demo(console: Console, *, as_json: bool) -> int:
+    """Play the demonstration of a Discord bot's shards and print its bill."""
+    from app.local.shards import board, demo  # noqa: PLC0415 - the image has none of this
+
+    with board.BotBoard(console, board.BotScene("Headroom: a bot's shards on three pods")) as shown:
+        outcome = demo.play(shown)
+    return settle(console, outcome.as_json(), as_json=as_json)
+
+
+def settle(console: Console, figures: dict[str, Any], *, as_json: bool) -> int:
+    """Print the bill of a demonstration; its exit code."""
+    console.print(bill(figures))
+    if as_json:
+        sys.stdout.write(json.dumps(figures) + "\n")
+    return BROKEN if figures["broken"] else 0
+
+
+def bill(figures: dict[str, Any]) -> Table:
     """The outcome as a table, and the verdict under it."""
     from rich.table import Table  # noqa: PLC0415 - the image has none
 
-    figures = outcome.as_json()
-    figures["critical_ms"] = ", ".join(f"{ms:.0f}" for ms in figures["critical_ms"])
-    verdict = "broken: " + "; ".join(figures.pop("broken")) if outcome.broken else "every promise was kept"
-    figures.pop("broken", None)
+    shown = {name: value for name, value in figures.items() if name != "broken"}
+    if "critical_ms" in shown:
+        shown["critical_ms"] = ", ".join(f"{ms:.0f}" for ms in shown["critical_ms"])
+    verdict = "broken: " + "; ".join(figures["broken"]) if figures["broken"] else "every promise was kept"
     table = Table(title="What happened", caption=verdict, title_justify="left", caption_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
-    for name, value in figures.items():
+    for name, value in shown.items():
         table.add_row(name.replace("_", " "), str(value))
     return table
 

@@ -8,9 +8,10 @@ silent log. What is drawn is a pure function of a :class:`Scene`.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Group
 from rich.live import Live
@@ -65,13 +66,24 @@ class Scene:
 COLOURS = {"free": "green", "busy": "yellow", "draining": "cyan", "silent": "magenta", "killed": "red", "gone": "red"}
 
 
-class Board:
-    """Shows a scene while the block runs; a context manager."""
+class Shown(Protocol):
+    """What every scene has."""
 
-    def __init__(self, console: Console, scene: Scene) -> None:
+    events: deque[str]
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        ...
+
+
+class Screen(ABC):
+    """Shows something while the block runs; a context manager. What it shows is its subclass's."""
+
+    def __init__(self, console: Console, shown: Shown) -> None:
         """Draw on ``console``: live in a terminal, in lines elsewhere."""
-        self.scene = scene
         self._console = console
+        self._shown = shown
         self._live = Live(console=console, refresh_per_second=4, transient=False) if console.is_terminal else None
         self._last_line_s = 0.0
 
@@ -88,21 +100,49 @@ class Board:
             self.refresh()
             self._live.stop()
 
+    @abstractmethod
+    def picture(self) -> RenderableType:
+        """What a terminal shows now."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """The same in one line; empty while there is nothing to say."""
+
     def event(self, text: str) -> None:
         """Something happened: shown among the last events, or printed at once."""
-        self.scene.events.append(f"{self.scene.seconds:6.1f} s  {text}")
+        self._shown.events.append(f"{self._shown.seconds:6.1f} s  {text}")
         if self._live is None:
-            self._console.print(self.scene.events[-1], highlight=False, markup=False, soft_wrap=True)
+            self._print(self._shown.events[-1])
 
     def refresh(self) -> None:
         """Draw the scene as it is now; in lines at most once a second."""
         if self._live is not None:
-            self._live.update(render(self.scene))
+            self._live.update(self.picture())
             return
         now = time.monotonic()
-        if self.scene.view is not None and now - self._last_line_s >= LINE_EVERY_S:
+        if now - self._last_line_s >= LINE_EVERY_S and (words := self.words()):
             self._last_line_s = now
-            self._console.print(line(self.scene), highlight=False, markup=False, soft_wrap=True)
+            self._print(words)
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class Board(Screen):
+    """Shows a fleet at work."""
+
+    def __init__(self, console: Console, scene: Scene) -> None:
+        """Nothing is drawn before the block."""
+        super().__init__(console, scene)
+        self.scene = scene
+
+    def picture(self) -> RenderableType:
+        """See `render`."""
+        return render(self.scene)
+
+    def words(self) -> str:
+        """See `line`."""
+        return line(self.scene) if self.scene.view is not None else ""
 
 
 def line(scene: Scene) -> str:
