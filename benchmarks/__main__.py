@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.local.processes import StartError
 from app.local.servers import ServerError
@@ -32,13 +32,16 @@ NAMES = (
     "probes",
     "restarts",
     "beat",
+    "shards-failover",
+    "shards-reshard",
+    "shards-deploy",
 )
 INTERRUPTED = 130
 
 
 def listing() -> str:
     """The benchmarks with one line each."""
-    lines = [f"  {name:<12}{importlib.import_module(f'benchmarks.{name}').SUMMARY}" for name in NAMES]
+    lines = [f"  {name:<17}{_module(name).SUMMARY}" for name in NAMES]
     return "\n".join(["benchmarks:", *lines, "each with its own --help"])
 
 
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in NAMES:
         sys.stderr.write(f"benchmarks: there is no benchmark {name!r}; there are {', '.join(NAMES)}\n")
         return 2
-    module = importlib.import_module(f"benchmarks.{name}")
+    module = _module(name)
     parser = Parser(name, module.__doc__)
     module.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the JSON line alone, and all else to stderr")
@@ -66,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ServerError, StartError, WaitError) as error:
         sys.stderr.write(f"benchmarks: {error}\n")
         return 1
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
 
 
 def _interrupt(*_: object) -> None:
