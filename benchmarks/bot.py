@@ -32,6 +32,8 @@ FIGURES = (
     "gap_p50_ms", "gap_p95_ms", "gap_ms", "unserved_ms", "delay_p99_ms", "seconds",
 )  # fmt: skip
 GUILDS_A_SHARD = 20
+SPACING_S = 5.3
+"""Between two identifies of a bucket."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +80,7 @@ class BotRun(BotStage):
 
     def row(self, case: str, *, settled_s: float = 0.0) -> dict[str, Any]:
         """End the events and weigh everything since `begin`; `settled_s`: until when gaps count, 0 for now."""
+        self.report.progress("waiting until consumers have heard the rest")
         self.hush()
         now_s = settled_s or self.discord.now_s()
         entries = self.discord.entries()

@@ -10,11 +10,12 @@ by its supervisor, which knows of no session and identifies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from app.local.processes import wait_ready
 from app.local.waiting import wait_until
-from benchmarks import bot
+from benchmarks import bot, plain_bot
 from benchmarks.arguments import whole
 
 if TYPE_CHECKING:
@@ -34,34 +35,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    """Kill, wait, replace; then weigh."""
-    with bot.BotRun(options, report) as cluster:
-        cluster.prepare()
+    """Both systems, one after the other; the same deeds to each."""
+    for system, measure in (("headroom", cluster), ("plain", plain)):
+        report.progress(f"{system}: starting")
+        row, taken_ms = measure(options, report)
+        taken_ms.sort()
+        row["takeover_p50_ms"] = taken_ms[len(taken_ms) // 2]
+        row["takeover_p95_ms"] = taken_ms[int(len(taken_ms) * 0.95)]
+        row["takeover_ms"] = taken_ms[-1]
+        row["system"] = system
+        report.add(row)
+        if system == "headroom":
+            bot.expect_exact(report, row, identifies=0)
+            report.expect(row, "takeover_p95_ms", "at most", (options.ttl + WITHIN_S) * 1000, binding=False)
+    return report.finish((*bot.FIGURES, "takeover_p50_ms", "takeover_p95_ms", "takeover_ms"), heads=("system",))
+
+
+def cluster(options: argparse.Namespace, report: Report) -> tuple[dict[str, Any], list[float]]:
+    """Kill a pod, wait, put another in its place."""
+    with bot.BotRun(options, report) as run_:
+        run_.prepare()
         taken_ms: list[float] = []
         for number in range(1, options.kills + 1):
-            taken_ms += kill(cluster, f"pod-{number}", report)
-            wait_ready([cluster.add_pod(f"pod-{options.pods + number}")])
-            cluster.wait_settled(options.shards)
-        row = cluster.row("kill")
-    taken_ms.sort()
-    row["takeover_p50_ms"] = taken_ms[len(taken_ms) // 2]
-    row["takeover_p95_ms"] = taken_ms[int(len(taken_ms) * 0.95)]
-    row["takeover_ms"] = taken_ms[-1]
-    report.add(row)
-    bot.expect_exact(report, row, identifies=0)
-    report.expect(row, "takeover_p95_ms", "at most", (options.ttl + WITHIN_S) * 1000, binding=False)
-    return report.finish((*bot.FIGURES, "takeover_p50_ms", "takeover_p95_ms", "takeover_ms"), heads=("case",))
+            name, at_s = f"pod-{number}", run_.discord.now_s()
+            shards = run_.held_by(name)
+            run_.pods[name].kill()
+            taken_ms += back(run_, shards, at_s, "resumed")
+            report.progress(f"{name} killed: its {len(shards)} shards are back")
+            wait_ready([run_.add_pod(f"pod-{options.pods + number}")])
+            run_.wait_settled(options.shards)
+        return run_.row("kill"), taken_ms
 
 
-def kill(cluster: bot.BotRun, name: str, report: Report) -> list[float]:
-    """Kill a pod; for each of its shards the ms until it was resumed elsewhere."""
-    shards, at_s = cluster.held_by(name), cluster.discord.now_s()
-    cluster.pods[name].kill()
+def plain(options: argparse.Namespace, report: Report) -> tuple[dict[str, Any], list[float]]:
+    """Kill a process, and start it again at once."""
+    with bot.BotRun(options, report) as run_:
+        run_.start_surroundings()
+        each = -(-options.shards // options.pods)
+        shares = [(first, min(first + each, options.shards) - 1) for first in range(0, options.shards, each)]
+        run_.pods = {
+            f"plain-{number}": plain_bot.start(run_, number, *share, total=options.shards, stagger_s=bot.SPACING_S)
+            for number, share in enumerate(shares, start=1)
+        }
+        back(run_, set(range(options.shards)), 0.0, "settled")
+        run_.discord.load(options.rate)
+        time.sleep(2.0)
+        run_.begin()
+        taken_ms: list[float] = []
+        for number, share in list(enumerate(shares, start=1))[: options.kills]:
+            at_s, name = run_.discord.now_s(), f"plain-{number}"
+            run_.pods[name].kill()
+            run_.pods[name] = plain_bot.start(run_, number, *share, total=options.shards)
+            taken_ms += back(run_, set(range(share[0], share[1] + 1)), at_s, "settled")
+            report.progress(f"{name} killed: its shards are back")
+        return run_.row("kill"), taken_ms
 
-    def back() -> dict[int, float]:
-        found = {e.shard: e.at_s for e in reversed(cluster.entries(at_s)) if e.kind == "resumed" and e.shard in shards}
-        return found if set(found) == shards else {}
 
-    times = wait_until(back, 60.0, what=cluster.last_words, every_s=0.2)
-    report.progress(f"{name} killed: {len(shards)} shards resumed within {max(times.values()) - at_s:.1f} s")
-    return [round((time_s - at_s) * 1000, 1) for time_s in times.values()]
+def back(run_: bot.BotRun, shards: set[int], since_s: float, kind: str) -> list[float]:
+    """Wait until each of these shards is served again; for each the ms that took."""
+
+    def found() -> dict[int, float]:
+        at_s = {e.shard: e.at_s for e in reversed(run_.entries(since_s)) if e.kind == kind and e.shard in shards}
+        return at_s if set(at_s) == shards else {}
+
+    times = wait_until(found, 90.0, what=run_.last_words, every_s=0.2)
+    return [round((time_s - since_s) * 1000, 1) for time_s in times.values()]

@@ -71,7 +71,8 @@ class BotStage:
         self.folder = self.guard.folder("bot")
         self.server = Server(self.guard)
         self.pods: dict[str, Process] = {}
-        self._asked = shards, guilds, concurrency
+        self.concurrency = concurrency
+        self._asked = shards, guilds
         self._numbers = Numbers(ttl_ms=round(ttl_s * 1000))
         self._settings = {
             "SHARD_TTL": f"{ttl_s:g}",
@@ -91,16 +92,20 @@ class BotStage:
         """End every process and remove the folder."""
         self.guard.close()
 
+    def start_surroundings(self) -> None:
+        """Start the server and the stand-in. Raises as `start`."""
+        self.server.start()
+        self.client: redis.Redis = self.server.client()
+        shards, guilds = self._asked
+        self.discord = remote.start(self.guard, self.folder, shards=shards, guilds=guilds, concurrency=self.concurrency)
+
     def start(self, pods: int) -> None:
         """Start everything and wait until the pods consume; shards come later.
 
         Raises:
             ServerError, StartError, WaitError: with one line that says what did not come.
         """
-        self.server.start()
-        shards, guilds, concurrency = self._asked
-        self.discord = remote.start(self.guard, self.folder, shards=shards, guilds=guilds, concurrency=concurrency)
-        self.client: redis.Redis = self.server.client()
+        self.start_surroundings()
         self._reached = Reached(self.client, Operations(Keys(BOT), self._numbers))
         bot = {
             "DISCORD_TOKEN": self.discord.token,
