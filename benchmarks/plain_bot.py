@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import redis
 
 from app.local.discord.book import mark
+from app.local.discord.intents import ORDINARY
 from app.local.shards.consumer import HEARD_KEY
 from tasks.shards.gateway.connection import Connection
 from tasks.shards.gateway.session import Shard
@@ -115,7 +116,7 @@ async def main(url: str, gateway: str, token: str, *numbers: str) -> None:
     stagger_s = float(numbers[4]) if numbers[4:] else 0.0
     bot = Bot(redis.Redis.from_url(url), concurrency)
     connections = [
-        Connection(Shard(gateway, token, 2**53 - 1, number, total), Ears(bot, number, stagger_s))
+        Connection(Shard(gateway, token, ORDINARY, number, total), Ears(bot, number, stagger_s))
         for number in range(first, last + 1)
     ]
     for connection in connections:

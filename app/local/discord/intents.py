@@ -11,6 +11,8 @@ GUILD_PRESENCES = 1 << 8
 MESSAGE_CONTENT = 1 << 15
 PRIVILEGED = GUILD_MEMBERS | GUILD_PRESENCES | MESSAGE_CONTENT
 KNOWN = sum(1 << bit for bit in (*range(17), 20, 21, 24, 25))
+ORDINARY = KNOWN & ~PRIVILEGED
+"""Those that a bot need not be granted."""
 
 # Beginning of the name -> the intent in a guild, and in a direct message. The first that fits is meant.
 _NEEDED: tuple[tuple[str, int, int], ...] = (

@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from app.local.discord import checker, remote
+from app.local.discord.intents import ORDINARY
 from app.local.guard import Guard
 from app.local.processes import Placement, start_pod, wait_ready
 from app.local.servers import Server
@@ -110,7 +111,7 @@ class BotStage:
         bot = {
             "DISCORD_TOKEN": self.discord.token,
             "DISCORD_BOT_ID": BOT,
-            "DISCORD_INTENTS": str(2**53 - 1),
+            "DISCORD_INTENTS": str(ORDINARY),
             "DISCORD_API_URL": self.discord.api_url,
             "SHARD_CONNECTIONS": "discord",
             "SHARD_TASK": consumer.TASK,
