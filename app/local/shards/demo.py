@@ -69,14 +69,14 @@ class Demo:
         takeover_ms = self._kill("pod-1")
         calm_s = self.stage.discord.now_s()
         self._drain("pod-2", "pod-4")
-        flipped_s = self._more_shards()
+        changing_s = self._more_shards()
         self._for(2.0)
         self.board.event("the events end")
         self.board.scene.note = "waiting until consumers have heard everything"
         self.stage.hush()
         self._look(every_s=0.0)
         self.board.scene.note = ""
-        return self._outcome(takeover_ms, calm_s, flipped_s, time.monotonic() - began_s)
+        return self._outcome(takeover_ms, calm_s, changing_s, time.monotonic() - began_s)
 
     def _kill(self, name: str) -> float:
         """Kill a pod; ms until the last of its shards was resumed elsewhere."""
@@ -117,17 +117,17 @@ class Demo:
         self._until(lambda: stage.settled(SHARDS), f"{SHARDS} shards to be ready")
         self.board.event(f"{leaving} handed them over and has ended, exit code {stage.pods[leaving].exit_code}")
 
-    def _more_shards(self) -> float:
-        """Change the number of shards; when the new ones took over, on the stand-in's clock."""
+    def _more_shards(self) -> tuple[float, float]:
+        """Change the number of shards; from when until when that took, on the stand-in's clock."""
         stage = self.stage
+        from_s = stage.discord.now_s()
         outcome = stage.wants(MORE)
         self.board.event(f"a person sets {MORE} shards: {outcome}")
         self._until(lambda: stage.served().total == MORE, f"{MORE} shards to take over")
-        flipped_s = stage.discord.now_s()
         self.board.event(f"{MORE} shards serve; the old {SHARDS} close one by one")
         self._until(lambda: stage.settled(MORE), "the old shards to be closed")
         self.board.event(f"the old {SHARDS} are closed")
-        return flipped_s
+        return from_s, stage.discord.now_s()
 
     # -- looking on
 
@@ -156,15 +156,13 @@ class Demo:
 
     # -- the bill
 
-    def _outcome(self, takeover_ms: float, calm_s: float, flipped_s: float, seconds: float) -> Outcome:
+    def _outcome(self, takeover_ms: float, calm_s: float, changing_s: tuple[float, float], seconds: float) -> Outcome:
         stage = self.stage
         verdict, entries, now_s = stage.verdict(), stage.discord.entries(), stage.discord.now_s()
         counts = checker.figures(entries, now_s)
         spells = checker.spells(entries, now_s)
         planned = [hole.length_s * 1000 for hole in checker.gaps(spells) if hole.from_s > calm_s]
-        settled_s = max(e.at_s for e in entries if e.kind == "settled" and e.total == SHARDS)
-        unserved = checker.unserved(spells, stage.discord.guilds(), settled_s, now_s)
-        around_flip = [h for h in unserved if h.to_s > flipped_s - 1.0]
+        unserved = checker.unserved(spells, stage.discord.guilds(), *changing_s)
         figures: dict[str, Any] = {
             "shards": stage.served().total,
             "events": verdict.told,
@@ -175,7 +173,7 @@ class Demo:
             "resumes": int(counts["resumed"]),
             "takeover_ms": round(takeover_ms),
             "gap_ms": round(max(planned, default=0.0), 1),
-            "reshard_gap_ms": round(max((h.length_s * 1000 for h in around_flip), default=0.0), 1),
+            "reshard_gap_ms": round(max((hole.length_s * 1000 for hole in unserved), default=0.0), 1),
             "delay_p99_ms": round(checker.share(verdict.late_s, 0.99) * 1000, 1),
             "seconds": round(seconds, 1),
         }
@@ -188,7 +186,7 @@ class Demo:
         if counts["refused"]:
             broken.append(f"Discord refused {counts['refused']:g} identifies that came too soon")
         if figures["reshard_gap_ms"]:
-            broken.append(f"a guild was not served for {figures['reshard_gap_ms']} ms around the change")
+            broken.append(f"a guild was not served for {figures['reshard_gap_ms']} ms during the change")
         if not 0 < figures["takeover_ms"] <= TAKEN_MS:
             broken.append(f"a dead pod's shards were served again after {figures['takeover_ms']} ms")
         return broken
