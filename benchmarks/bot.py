@@ -83,7 +83,7 @@ class BotRun(BotStage):
         self.report.progress("waiting until consumers have heard the rest")
         self.hush()
         now_s = settled_s or self.discord.now_s()
-        entries = self.discord.entries()
+        entries = [entry for entry in self.discord.entries() if entry.at_s <= now_s]
         verdict = self.verdict()
         counts = checker.figures(self.entries(self._from_s), now_s)
         spells = checker.spells(entries, now_s)

@@ -71,6 +71,9 @@ class Ears:
         """It waited in `turn`."""
         return True
 
+    async def may_resume(self) -> None:
+        """Nobody else has the session."""
+
     def began(self, session: Session, guilds: Collection[int]) -> None:
         """The guilds of READY come by themselves, and are no news."""
         del session

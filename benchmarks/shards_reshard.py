@@ -36,7 +36,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
             outcome = cluster.wants(total)
             report.progress(f"{case} to {total}: {outcome}")
             cluster.wait_settled(total, 300.0)
-            row = cluster.row(case)
+            row = cluster.row(case, settled_s=cluster.discord.now_s())
             row["shards"] = total
             report.add(row)
             bot.expect_exact(report, row, identifies=total)

@@ -162,6 +162,25 @@ def test_old_shards_serve_until_all_new_ones_are_ready(valkey: redis.Redis) -> N
     assert len(world.discord.identifies) == 16 + 24
 
 
+def test_no_new_shard_moves_while_the_old_ones_close(valkey: redis.Redis) -> None:
+    """A hand-over is a gap, and guilds have none while the number of shards changes. Loads are levelled afterwards."""
+    world = fleet(valkey, "abc")
+    person, old = pod_of(world, "a"), active_version(world)
+    world.execute(person.ops, person.ops.target(24))
+
+    def new_ones() -> dict[tuple[int, int], int]:
+        return {slot: own.fence for pod in world.living() for slot, own in pod.state.owns.items() if slot[0] > old}
+
+    world.until(lambda: len(new_ones()) == 24, 300.0)
+    world.start("d")  # has nothing, so that each of the others has too much
+    world.until(lambda: active_version(world) > old, 300.0)
+    before = new_ones()
+    while any(slot[0] == old for pod in world.living() for slot in pod.state.owns):
+        world.run(0.1)
+        assert new_ones() == before
+    world.until(lambda: len(pod_of(world, "d").state.owns) >= 5, 300.0)
+
+
 def test_an_aborted_target_is_closed_and_its_version_burnt(valkey: redis.Redis) -> None:
     world = fleet(valkey, "abc")
     person = pod_of(world, "a")
