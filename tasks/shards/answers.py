@@ -98,6 +98,8 @@ class Synced(NamedTuple):
     """What the member told it holds, and does not."""
     view: View | None
     """None: as it was seen last."""
+    proposed: int = 0
+    """Total that this SYNC made pending, since votes that were filed before count now; 0 for none."""
 
     def view_binds(self) -> dict[tuple[int, int], Bind]:
         """The binds of the view, none when it is as before."""

@@ -159,9 +159,9 @@ class Operations:
 
 def read_synced(answer: Any) -> Synced:
     """The answer of SYNC."""
-    head, lost, view = answer
+    head, lost, view, proposed = answer
     pairs = tuple((int(lost[i]), int(lost[i + 1])) for i in range(0, len(lost), 2))
-    return Synced(_head(head), pairs, _view(view) if view else None)
+    return Synced(_head(head), pairs, _view(view) if view else None, int(proposed))
 
 
 def read_looked(answer: Any) -> Looked:

@@ -53,6 +53,8 @@ class Teller:
                     events.emit(events.SHARD_READY, *slot, time.monotonic() - self._claimed_s[slot])
             case v.Released(slot):
                 self._released(slot, self._closing.get(slot, "failed"))
+            case v.SyncAnswered(_, synced):
+                self._proposed(synced.proposed)
             case v.Told():
                 self._left = event.remaining
             case _:
@@ -85,7 +87,10 @@ class Teller:
     def voted(self, total: int, outcome: str) -> None:
         """A vote was answered."""
         events.emit(events.SHARD_VOTED, total, outcome)
-        if outcome == "proposed":
+        self._proposed(total if outcome == "proposed" else 0)
+
+    def _proposed(self, total: int) -> None:
+        if total:
             events.emit(events.SHARD_TARGET, "proposed", total)
 
     def gate(self, slot: Slot, wait_ms: int | None, since_s: float, *, in_time: bool) -> None:

@@ -96,7 +96,7 @@ def test_what_happens_to_the_shards_is_in_the_metrics(workers: Workers, discord:
     assert total("headroom_shard_lease") == 2
     assert total("headroom_shard_target_changes_total", change="proposed") == 1
     assert total("headroom_shard_target_changes_total", change="active") == 1
-    assert total("headroom_shard_votes_total", outcome="proposed") == 1
+    assert total("headroom_shard_votes_total") >= 2  # those that were filed under the guard are counted by a SYNC
     assert [pod.metric("headroom_shard_rounds_total", why="start", answer="told") for pod in pods] == [1, 1]
     assert total("headroom_identify_answers_total", answer="granted") >= 8
     assert total("headroom_identify_wait_seconds_count") == total("headroom_identify_answers_total", answer="granted")

@@ -87,6 +87,29 @@ def test_saturation_counts_what_the_other_gate_puts_back() -> None:
     assert 0 < requeue["requeues"] <= 12
 
 
+SMALL_BOT = ("--pods", "3", "--shards", "6", "--ttl", "3", "--rate", "40")
+
+
+def test_shards_failover_spends_no_identify_and_loses_no_event() -> None:
+    cluster, plain = rows("shards-failover", *SMALL_BOT, "--kills", "1")
+    assert (cluster["lost"], cluster["doubled"], cluster["out_of_order"], cluster["identifies"]) == (0, 0, 0, 0)
+    assert cluster["resumed"] >= 2 <= plain["identifies"]
+
+
+def test_shards_reshard_leaves_no_guild_alone() -> None:
+    up, down = rows("shards-reshard", *SMALL_BOT, "--to", "9")
+    assert [(row["identifies"], row["lost"], row["doubled"], row["unserved_ms"]) for row in (up, down)] == [
+        (9, 0, 0, 0),
+        (6, 0, 0, 0),
+    ]
+
+
+def test_shards_deploy_hands_every_shard_over() -> None:
+    (row,) = rows("shards-deploy", *SMALL_BOT)
+    assert (row["lost"], row["doubled"], row["out_of_order"], row["identifies"], row["bad_exits"]) == (0, 0, 0, 0, 0)
+    assert row["resumed"] >= 6
+
+
 def test_overhead_compares_the_two() -> None:
     small = ("--pool", "threads", "--concurrency", "1", "--prefetch", "1", "--tasks", "100", "--repeat", "1")
     # A ratio from so few tasks says nothing; that there is one does.

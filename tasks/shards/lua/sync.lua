@@ -12,7 +12,8 @@
 -- ARGV[14] rounds         votes of one value that count
 -- ARGV[15] seen           the rev of its last view, -1: none
 -- ARGV[16...] v, shard, fence, state   of each bind that it holds (state: initialising, ready)
--- RETURNS {head, lost, view}   lost: v, shard of each bind that is not the member's; view: {} when rev is what it has seen
+-- RETURNS {head, lost, view, proposed}   lost: v, shard of each bind that is not the member's; view: {} when rev is what
+--   it has seen; proposed: total that a count of votes made pending, 0 for none
 local epoch, n, fence = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[10])
 
 local function remember(key, text)
@@ -74,6 +75,7 @@ end
 if moved then changed('bind') end
 
 local fewer = notice(was_silent) > 0
-if fewer or (number('recount') == 1 and not guarded()) then count_votes(tonumber(ARGV[14])) end
+local counts = fewer or (number('recount') == 1 and not guarded())
+local proposed = counts and count_votes(tonumber(ARGV[14])) == 1 and target(PENDING).total or 0
 local view = head()
-return {view, lost, view[1] == tonumber(ARGV[15]) and {} or all()}
+return {view, lost, view[1] == tonumber(ARGV[15]) and {} or all(), proposed}
