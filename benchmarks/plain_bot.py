@@ -1,6 +1,6 @@
 """A bot as most are: each process has its share of the shards, and knows of no other process.
 
-    python -m benchmarks.plain_bot REDIS GATEWAY TOKEN FIRST LAST TOTAL CONCURRENCY [STAGGER_S]
+    python -m benchmarks.plain_bot GATEWAY TOKEN FIRST LAST TOTAL CONCURRENCY [STAGGER_S]
 
 Its shards connect, identify and hear, and write each event down where consumers of the cluster do. What it knows of its
 sessions dies with it. Connections are Headroom's own, so that only what is around them is compared.
@@ -9,17 +9,15 @@ sessions dies with it. Connections are Headroom's own, so that only what is arou
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import sys
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import redis
-
 from app.local.discord.book import mark
 from app.local.discord.intents import ORDINARY
-from app.local.shards.consumer import HEARD_KEY
+from app.local.shards.consumer import VARIABLE, Record, write
 from tasks.shards.gateway.connection import Connection
 from tasks.shards.gateway.session import Shard
 
@@ -36,9 +34,9 @@ SPACING_S = 5.3
 class Bot:
     """One process of it."""
 
-    def __init__(self, client: redis.Redis, concurrency: int) -> None:
+    def __init__(self, concurrency: int) -> None:
         """`concurrency`: buckets of identifies."""
-        self.client, self.concurrency = client, concurrency
+        self.concurrency = concurrency
         self._free_s: dict[int, float] = {}
 
     async def gate(self, shard: int, stagger_s: float) -> None:
@@ -85,7 +83,8 @@ class Ears:
         if event.name == "GUILD_CREATE" and int(event.data["id"]) in self._guilds:
             self._guilds.discard(int(event.data["id"]))
             return
-        self._bot.client.rpush(HEARD_KEY, json.dumps([mark(event.name, event.data), event.name, time.monotonic()]))
+        task = f"{event.session_id} {event.sequence}"
+        write(Record(mark(event.name, event.data), event.name, time.monotonic(), task, again=False))
 
     def handed_on(self) -> int:
         """As far as it was heard."""
@@ -108,16 +107,17 @@ class Ears:
 def start(stage: BotStage, number: int, first: int, last: int, *, total: int, stagger_s: float = 0.0) -> Process:
     """Start a process with the shards from `first` to `last`, and return at once."""
     discord = stage.discord
-    command = [sys.executable, "-m", "benchmarks.plain_bot", stage.server.url, discord.url, discord.token]
+    command = [sys.executable, "-m", "benchmarks.plain_bot", discord.url, discord.token]
     command += [str(value) for value in (first, last, total, stage.concurrency, stagger_s)]
-    return stage.guard.start(f"plain-{number}", command, log=stage.folder / f"plain-{number}.log")
+    env = {**os.environ, VARIABLE: str(stage.records)}
+    return stage.guard.start(f"plain-{number}", command, log=stage.folder / f"plain-{number}.log", env=env)
 
 
-async def main(url: str, gateway: str, token: str, *numbers: str) -> None:
+async def main(gateway: str, token: str, *numbers: str) -> None:
     """Hold the shards until the process ends."""
     first, last, total, concurrency = (int(number) for number in numbers[:4])
     stagger_s = float(numbers[4]) if numbers[4:] else 0.0
-    bot = Bot(redis.Redis.from_url(url), concurrency)
+    bot = Bot(concurrency)
     connections = [
         Connection(Shard(gateway, token, ORDINARY, number, total), Ears(bot, number, stagger_s))
         for number in range(first, last + 1)

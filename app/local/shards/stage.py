@@ -5,8 +5,7 @@ The pods are the application's own workers with the settings that a bot needs; `
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from app.local.discord import checker, remote
 from app.local.discord.intents import ORDINARY
@@ -58,6 +57,7 @@ class BotStage:
         concurrency: int = 16,
         ttl_s: float = 9.0,
         settings: Mapping[str, str] | None = None,
+        server: Mapping[str, str] | None = None,
     ) -> None:
         """Nothing is started before `start`.
 
@@ -67,10 +67,12 @@ class BotStage:
             concurrency: identifies that Discord takes at once.
             ttl_s: after which a silent pod's shards are free.
             settings: further environment variables of the pods.
+            server: options of the Redis server.
         """
         self.guard = Guard()
         self.folder = self.guard.folder("bot")
-        self.server = Server(self.guard)
+        self.records = self.folder / "heard"
+        self.server = Server(self.guard, options=server)
         self.pods: dict[str, Process] = {}
         self.concurrency = concurrency
         self._asked = shards, guilds
@@ -82,6 +84,7 @@ class BotStage:
             "TASK_QUEUE": "task_queue",
             "CRITICAL_QUEUE": "critical",
             "JOBS_FOLDER": str(self.folder),
+            consumer.VARIABLE: str(self.records),
             **(settings or {}),
         }
 
@@ -195,12 +198,11 @@ class BotStage:
 
     def heard(self) -> list[checker.Heard]:
         """What the consumer has written down, in its order."""
-        raw = cast("list[bytes]", self.client.lrange(consumer.HEARD_KEY, 0, -1))
-        return [checker.Heard(*json.loads(line)) for line in raw]
+        return consumer.read(self.records)
 
     def heard_count(self) -> int:
         """How many events it has written down."""
-        return self.client.llen(consumer.HEARD_KEY)
+        return consumer.count(self.records)
 
     def hush(self) -> None:
         """End the load and wait until consumers have heard all of it, or nothing more for a while."""
