@@ -159,10 +159,19 @@ class Fleet:
         return self._meta(task_id).get("status", "PENDING")
 
     def result(self, task_id: str) -> Any:
-        """The value of a task, or its exception by name and words, once it has one."""
-        self.wait(lambda: self.state(task_id) in ("SUCCESS", "FAILURE", "REVOKED"), "a result")
-        result = self._meta(task_id)["result"]
-        return f"{result['exc_type']}: {result['exc_message']}" if self.state(task_id) != "SUCCESS" else result
+        """The value of a task, or its exception by name and words, once it has one.
+
+        It is read once: the state of a retry that another pod has ended by then may still be written over it.
+        """
+        found: dict[str, Any] = {}
+
+        def has_one() -> bool:
+            found.update(self._meta(task_id))
+            return found.get("status") in ("SUCCESS", "FAILURE", "REVOKED")
+
+        self.wait(has_one, "a result")
+        result = found["result"]
+        return result if found["status"] == "SUCCESS" else f"{result['exc_type']}: {result['exc_message']}"
 
     def _meta(self, task_id: str) -> dict[str, Any]:
         raw = cast("bytes | None", self.client.get(f"celery-task-meta-{task_id}"))
