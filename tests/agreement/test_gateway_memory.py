@@ -57,7 +57,7 @@ def test_an_idle_shard_takes_less_than_100_kib_and_no_thread(tmp_path: Path, *, 
                 server, url = await tls_before(gateway.main.port, made)
                 words = [url, str(SHARDS), made.authority]
             idle = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.shards.idle", *words, stdout=asyncio.subprocess.PIPE
+                sys.executable, "-m", "tests.agreement.idle", *words, stdout=asyncio.subprocess.PIPE
             )
             told, _ = await idle.communicate()
             if server is not None:

@@ -1,4 +1,4 @@
-"""A process that holds idle shards and says what each costs: `python -m tests.shards.idle URL SHARDS [AUTHORITY]`."""
+"""A process with idle shards that says what each costs: `python -m tests.agreement.idle URL SHARDS [AUTHORITY]`."""
 
 from __future__ import annotations
 

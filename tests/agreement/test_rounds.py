@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.servers import Client
     from tests.support.workers import Workers
 
-APP = "tests.shards.rounds_app"
+APP = "tests.agreement.rounds_app"
 CHANNEL = f"/0.{EXCHANGE}/{ROUTING_KEY}"
 
 
