@@ -10,7 +10,6 @@ The client is the driver's own, with a time limit on every answer: a Redis that 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import random
@@ -28,7 +27,7 @@ from throttle.scripts import Clash
 from throttle.standin import StandIn
 from throttle.worker import vocabulary as v
 from throttle.worker.machine import step
-from throttle.worker.membership import clash_line, leave_again
+from throttle.worker.membership import clash_line, leave_again, send_owed
 from throttle.worker.state import State, alone_from
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REDIS_ERRORS = (redis.RedisError, OSError)
-OWED_S = 5.0
 LOOK_S = 1.0
 """A pod that waits looks for itself so often, in case a bell was lost or a producer rings none."""
 
@@ -154,19 +152,20 @@ class Driver:
         False: Redis was away to the last; it notices the silence.
         """
         self.heartbeat.stop()
-        give_up_s = time.monotonic() + OWED_S
-        while any(held.owed for held in self.state.held.values()) and time.monotonic() < give_up_s:
-            with contextlib.suppress(*REDIS_ERRORS):
-                self.beat()
-                continue
-            time.sleep(OWED_S / 20)
+        if self._left is None:  # once: it may take a while
+            send_owed(self._owes, self.beat)
         if self.stand_in is not None:
             self.stand_in.stop()
         self.doorkeeper.stop()
         with self._leaving:
             if self._left is None:
-                self._left = self.feed(v.LeaveAsked()) is None or leave_again(self.operations, self.state.member)
+                began_s = time.monotonic()
+                heard = self.feed(v.LeaveAsked()) is None
+                self._left = heard or leave_again(self.operations, self.state.member, began_s)
         return self._left
+
+    def _owes(self) -> bool:
+        return any(held.owed for held in self.state.held.values())
 
     # -- the server's clock
 

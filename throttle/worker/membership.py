@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import redis
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from throttle.scripts import Operations
     from throttle.settings import ThrottleSettings
 
 logger = logging.getLogger(__name__)
 
+OWED_S = 5.0
 AGAIN_S = 2.0
 """How long LEAVE is tried again: a server that restarts is back by then."""
 PAUSE_S = 0.1
@@ -28,12 +31,24 @@ def clash_line(settings: ThrottleSettings, other: str) -> str:
     )
 
 
-def leave_again(operations: Operations, member: str) -> bool:
+def send_owed(owes: Callable[[], bool], beat: Callable[[], object]) -> None:
+    """Beat until no end is owed to Redis any more, which each answered beat sends again; a while at most."""
+    give_up_s = time.monotonic() + OWED_S
+    while owes() and time.monotonic() < give_up_s:
+        with contextlib.suppress(redis.RedisError, OSError):
+            beat()
+        if owes():
+            time.sleep(OWED_S / 20)
+
+
+def leave_again(operations: Operations, member: str, began_s: float) -> bool:
     """LEAVE for who could not tell Redis at first; a second one has no effect. Whether Redis heard of it.
 
-    What does not get through leaves a silent member: it is counted, and what it held waits, for a TTL.
+    It began to leave at `began_s`, on the monotonic clock: a Redis that was silent is not asked again, since a pod is
+    given so long to end. What does not get through leaves a silent member: it is counted, and what it held waits, for a
+    TTL.
     """
-    give_up_s = time.monotonic() + AGAIN_S
+    give_up_s = began_s + AGAIN_S
     while time.monotonic() < give_up_s:
         time.sleep(PAUSE_S)
         with contextlib.suppress(redis.RedisError, OSError):
