@@ -1,6 +1,6 @@
 """A bot as most are: each process has its share of the shards, and knows of no other process.
 
-    python -m benchmarks.plain_bot GATEWAY TOKEN FIRST LAST TOTAL CONCURRENCY [STAGGER_S]
+    python -m benchmarks.plain_bot RECORDS GATEWAY TOKEN FIRST LAST TOTAL CONCURRENCY [STAGGER_S]
 
 Its shards connect, identify and hear, and write each event down where consumers of the cluster do. What it knows of its
 sessions dies with it. Connections are Headroom's own, so that only what is around them is compared.
@@ -9,15 +9,15 @@ sessions dies with it. Connections are Headroom's own, so that only what is arou
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.local.discord.book import mark
 from app.local.discord.intents import ORDINARY
-from app.local.shards.consumer import VARIABLE, Record, write
+from app.local.shards.consumer import Record, write
 from tasks.shards.gateway.connection import Connection
 from tasks.shards.gateway.session import Shard
 
@@ -34,9 +34,9 @@ SPACING_S = 5.3
 class Bot:
     """One process of it."""
 
-    def __init__(self, concurrency: int) -> None:
-        """`concurrency`: buckets of identifies."""
-        self.concurrency = concurrency
+    def __init__(self, records: Path, concurrency: int) -> None:
+        """`records`: where events are written down; `concurrency`: buckets of identifies."""
+        self.records, self.concurrency = records, concurrency
         self._free_s: dict[int, float] = {}
 
     async def gate(self, shard: int, stagger_s: float) -> None:
@@ -84,7 +84,7 @@ class Ears:
             self._guilds.discard(int(event.data["id"]))
             return
         task = f"{event.session_id} {event.sequence}"
-        write(Record(mark(event.name, event.data), event.name, time.monotonic(), task, again=False))
+        write(Record(mark(event.name, event.data), event.name, time.monotonic(), task, again=False), self._bot.records)
 
     def handed_on(self) -> int:
         """As far as it was heard."""
@@ -107,17 +107,16 @@ class Ears:
 def start(stage: BotStage, number: int, first: int, last: int, *, total: int, stagger_s: float = 0.0) -> Process:
     """Start a process with the shards from `first` to `last`, and return at once."""
     discord = stage.discord
-    command = [sys.executable, "-m", "benchmarks.plain_bot", discord.url, discord.token]
+    command = [sys.executable, "-m", "benchmarks.plain_bot", str(stage.records), discord.url, discord.token]
     command += [str(value) for value in (first, last, total, stage.concurrency, stagger_s)]
-    env = {**os.environ, VARIABLE: str(stage.records)}
-    return stage.guard.start(f"plain-{number}", command, log=stage.folder / f"plain-{number}.log", env=env)
+    return stage.guard.start(f"plain-{number}", command, log=stage.folder / f"plain-{number}.log")
 
 
-async def main(gateway: str, token: str, *numbers: str) -> None:
+async def main(records: str, gateway: str, token: str, *numbers: str) -> None:
     """Hold the shards until the process ends."""
     first, last, total, concurrency = (int(number) for number in numbers[:4])
     stagger_s = float(numbers[4]) if numbers[4:] else 0.0
-    bot = Bot(concurrency)
+    bot = Bot(Path(records), concurrency)
     connections = [
         Connection(Shard(gateway, token, ORDINARY, number, total), Ears(bot, number, stagger_s))
         for number in range(first, last + 1)

@@ -43,13 +43,15 @@ a person set is not voted away, but for 4011, until the person leaves it to the 
 
 Redis and its failures
 ======================
-The state carries an *epoch*, later than any before, and a number `n` that rises with each change of the target. Members
-remember both, with the target and the highest fence, and tell them with each SYNC. What is in Redis gives way to what
-is newer in a member: after a loss of data the first SYNC writes a later epoch and restores the target from what it
-remembers, and whoever remembers more raises it. Then, and when the server is another one than before (its run id), and
-when more than half of the members fall silent at one look, the guard is armed for a TTL and two scans: the living tell
-what they hold before anybody claims. What a member holds is held again, by the higher fence if two say so. Who had no
-lease any more gets none until the guard is over.
+The state carries an *epoch*, later than any before, and a number `n` that rises with each change of the target.
+Members remember both, with the target and the highest fence, and tell them with each SYNC. What is in Redis gives way
+to what is newer in a member: after a loss of data the first SYNC writes a later epoch and restores the target from
+what it remembers, and whoever remembers more raises it. When nobody remembers a target, numbers begin anew, and the
+state says when (*born*): who was away all the while has versions that mean other targets, and what it holds under
+them is lost. Then, and when the server is another one than before (its run id), and when more than half of the
+members fall silent at one look, the guard is armed for a TTL and two scans: the living tell what they hold before
+anybody claims. What a member holds is held again, by the higher fence if two say so. Who had no lease any more gets
+none until the guard is over.
 
 While Redis is away everything stays connected; nobody claims, identifies or flips. A lease that ran out gates what is
 done with events, not the socket.

@@ -60,6 +60,8 @@ class Head(NamedTuple):
     pending: Target | None
     peak: int
     stops: tuple[Stop, ...] = ()
+    born: int = 0
+    """When the numbering of targets began, by the server's clock in ms; 0 before the first target."""
 
 
 class Member(NamedTuple):

@@ -98,7 +98,8 @@ def _synced(state: State, event: v.SyncAnswered) -> Outcome:
     if sent_s is None:
         return state, ()
     few = _too_few(head) and not _too_few(state.head)
-    known = Known(head.epoch, head.n, head.active, head.pending, max(head.fence, state.known.fence), head.peak)
+    fence = max(head.fence, state.known.fence)
+    known = Known(head.epoch, head.n, head.active, head.pending, fence, head.peak, head.born)
     state = state._replace(known=known, head=head, view=event.synced.view or state.view, sync_sent_s=None)
     if state.sync_leased or not head.guard_ms:
         state = state._replace(lease_end_s=sent_s + state.numbers.ttl_s)

@@ -5,7 +5,7 @@ All begin with `{cluster:<bot>}:`; the braces are one hash tag, so that they lie
 ===================  =========  ==========================================================================
 suffix               TTL        holds
 ===================  =========  ==========================================================================
-state                none       hash: epoch, n, fence, rev, guard, server, note, stops; must outlive all members
+state                none       hash: epoch, born, n, fence, rev, guard, server, note, stops; must outlive all members
 target:active        none       "v total since_ms by", by: votes or person
 target:pending       none       likewise
 versions             none       zset: versions that have binds, by their total

@@ -45,6 +45,7 @@ class Known(NamedTuple):
     pending: Target | None = None
     fence: int = 0
     peak: int = 0
+    born: int = 0
 
 
 class Hold(NamedTuple):
@@ -101,7 +102,7 @@ class Operations:
             "sync",
             (
                 known.epoch, known.n, _words(known.active), _words(known.pending), known.fence, known.peak,
-                limit, int(draining), self.numbers.rounds, seen, *told,
+                limit, int(draining), self.numbers.rounds, seen, known.born, *told,
             ),
         )  # fmt: skip
 
@@ -185,9 +186,9 @@ def _budget(fields: dict[str, str]) -> Budget | None:
 
 def _head(raw: Any) -> Head:
     *numbers, active, pending, peak, stops = raw
-    rev, now_ms, epoch, n, fence, guard_ms = map(int, numbers)
+    rev, now_ms, epoch, n, fence, guard_ms, born = map(int, numbers)
     targets = _target(active), _target(pending)
-    return Head(rev, now_ms, epoch, n, fence, guard_ms, *targets, peak, tuple(_stops(list(map(_text, stops)))))
+    return Head(rev, now_ms, epoch, n, fence, guard_ms, *targets, peak, tuple(_stops(list(map(_text, stops)))), born)
 
 
 def _stops(texts: list[str]) -> Iterable[Stop]:

@@ -23,8 +23,9 @@ BATCHES = 12
 PATIENCE = 60
 """Schedules in which a wrong operation must be noticed."""
 
-FOUND = (85731,)
-"""85731: two members without a lease, both waiting for the end of the guard after a loss of data."""
+FOUND = (85731, 76272)
+"""85731: two members without a lease, both waiting for the end of the guard after a loss of data.
+76272: one that was away from before a loss of data comes back when others have numbered new targets from 1."""
 
 WRONG = {
     "takes what somebody holds": {"local free = not bind or": "local free = true or not bind or"},

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import shared_task
@@ -20,12 +21,11 @@ from app.local.discord.checker import Heard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 TASK = "app.local.shards.consumer.hear"
 QUEUE = "events"
-VARIABLE = "HEADROOM_HEARD"
-"""Environment variable with the path of the file."""
+FILE = Path("heard")
+"""In the folder in which the consumer's worker was started."""
 
 
 class Record(NamedTuple):
@@ -46,9 +46,9 @@ def hear(self: Any, name: str, data: dict[str, Any]) -> None:
     write(Record(mark(name, data), name, time.monotonic(), str(self.request.id), again))
 
 
-def write(record: Record) -> None:
-    """Append a record to the file that the environment names."""
-    file = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def write(record: Record, path: Path = FILE) -> None:
+    """Append a record."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, json.dumps(record).encode() + b"\n")
     finally:

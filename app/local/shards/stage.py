@@ -71,7 +71,7 @@ class BotStage:
         """
         self.guard = Guard()
         self.folder = self.guard.folder("bot")
-        self.records = self.folder / "heard"
+        self.records = self.folder / consumer.FILE
         self.server = Server(self.guard, options=server)
         self.pods: dict[str, Process] = {}
         self.concurrency = concurrency
@@ -84,7 +84,6 @@ class BotStage:
             "TASK_QUEUE": "task_queue",
             "CRITICAL_QUEUE": "critical",
             "JOBS_FOLDER": str(self.folder),
-            consumer.VARIABLE: str(self.records),
             **(settings or {}),
         }
 

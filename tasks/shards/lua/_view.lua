@@ -15,11 +15,12 @@ local function stops()
   return found
 end
 
--- {rev, now, epoch, n, fence, guard left ms, active, pending, peak, stops}
+-- {rev, now, epoch, n, fence, guard left ms, born, active, pending, peak, stops}
 local function head()
   local guard = math.max(0, number('guard') - now_ms)
   return {
     number('rev'), now_ms, call('HGET', STATE, 'epoch') or '0', number('n'), number('fence'), guard,
+    call('HGET', STATE, 'born') or '0',
     text(target(ACTIVE)), text(target(PENDING)), math.max(peak(), call('ZCOUNT', NODES, '(' .. now_ms, '+inf')),
     stops(),
   }

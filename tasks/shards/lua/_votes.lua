@@ -21,6 +21,7 @@ local function propose(total, by, why)
     call('HSET', STATE, 'note', string.format('%d shards refused: %d identifies are left today', total, left))
     return 'budget'
   end
+  if number('born') == 0 then call('HSET', STATE, 'born', string.format('%.0f', now_ms)) end
   local v = call('HINCRBY', STATE, 'n', 1)
   write_target(PENDING, {v = v, total = total, since = now_ms, by = by})
   call('HSET', STATE, 'note', why)

@@ -11,10 +11,11 @@
 -- ARGV[13] draining       1: it takes no more
 -- ARGV[14] rounds         votes of one value that count
 -- ARGV[15] seen           the rev of its last view, -1: none
--- ARGV[16...] v, shard, fence, state   of each bind that it holds (state: initialising, ready)
+-- ARGV[16] born           when the numbering of targets began that the member has seen (server ms), 0 none
+-- ARGV[17...] v, shard, fence, state   of each bind that it holds (state: initialising, ready)
 -- RETURNS {head, lost, view, proposed}   lost: v, shard of each bind that is not the member's; view: {} when rev is what
 --   it has seen; proposed: total that a count of votes made pending, 0 for none
-local epoch, n, fence = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[10])
+local epoch, n, fence, born = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[10]), tonumber(ARGV[16])
 
 local function remember(key, text)
   local t = read_target(text)
@@ -30,7 +31,18 @@ elseif server ~= '' and server ~= call('HGET', STATE, 'server') then
   call('HSET', STATE, 'server', server)
   arm('another server')
 end
-if n > number('n') then
+-- Who was away since before a loss of data may know a numbering that nobody else does, with versions that mean other
+-- targets: the later numbering counts, and what is held under an older one is lost.
+local outdated = born > 0 and born < number('born')
+if born > number('born') then
+  call('DEL', ACTIVE, PENDING)
+  for _, v in ipairs(call('ZRANGE', VERSIONS, 0, -1)) do
+    call('DEL', binds(v))
+    forget(tonumber(v))
+  end
+  call('HSET', STATE, 'born', string.format('%.0f', born), 'n', 0)
+end
+if n > number('n') and not outdated then
   call('HSET', STATE, 'n', n)
   remember(ACTIVE, ARGV[8])
   remember(PENDING, ARGV[9])
@@ -46,7 +58,7 @@ if guarded() then note_peak(tonumber(ARGV[11])) end
 -- We live.
 local dead_at = call('ZSCORE', NODES, m)
 local was_silent = dead_at and tonumber(dead_at) <= now_ms
-local told = string.format('%s %s %d', ARGV[12], ARGV[13], math.floor((#ARGV - 15) / 4))
+local told = string.format('%s %s %d', ARGV[12], ARGV[13], math.floor((#ARGV - 16) / 4))
 local news = not dead_at or (call('GET', heartbeat(m)) or ''):match('^%S+ %S+') ~= told:match('^%S+ %S+')
 call('ZADD', NODES, now_ms + ttl_ms, m)
 call('SET', heartbeat(m), told, 'PX', ttl_ms)
@@ -57,12 +69,12 @@ if news then changed('member') end
 -- What we hold is ours, unless somebody has a higher fence. What nobody knows of is held again; who has no lease gets
 -- none before the guard is over, and whoever has a higher fence has told by then.
 local lost, moved = {}, false
-for i = 16, #ARGV, 4 do
+for i = 17, #ARGV, 4 do
   local v, shard, mine, state = tonumber(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
   local bind = read_bind(v, shard)
-  local ours = bind and bind.holder == m and bind.fence == mine and bind.state ~= 'handoff'
+  local ours = bind and bind.holder == m and bind.fence == mine and bind.state ~= 'handoff' and not outdated
   local others = bind and not ours and bind.fence >= mine
-  local known = call('ZSCORE', VERSIONS, v)
+  local known = not outdated and call('ZSCORE', VERSIONS, v)
   if ours and bind.state == state then -- as it was
   elseif ours or (known and not others) then
     write_bind(v, shard, state, m, mine)
