@@ -128,6 +128,8 @@ def _unanswered(state: State, command: v.SendSync | v.SendClaim | v.SendRelease)
 def _claimed(state: State, event: v.Claimed) -> Outcome:
     state = state._replace(claiming=False, sync_fresh=False)
     commands: list[v.Command] = []
+    if not state.leased(event.now_s):
+        return state, commands  # it was given long ago, and may be another's by now; what is ours the next view tells
     target = state.target_of(event.version)
     for shard, fence in zip(event.shards, event.fences, strict=False):
         slot = (event.version, shard)

@@ -23,9 +23,10 @@ BATCHES = 12
 PATIENCE = 60
 """Schedules in which a wrong operation must be noticed."""
 
-FOUND = (85731, 76272)
+FOUND = (85731, 76272, 779667)
 """85731: two members without a lease, both waiting for the end of the guard after a loss of data.
-76272: one that was away from before a loss of data comes back when others have numbered new targets from 1."""
+76272: one that was away from before a loss of data comes back when others have numbered new targets from 1.
+779667: a CLAIM's answer that a member reads when it wakes up from a frost that was longer than its lease."""
 
 WRONG = {
     "takes what somebody holds": {"local free = not bind or": "local free = true or not bind or"},

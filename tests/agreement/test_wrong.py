@@ -32,7 +32,7 @@ WRONG = [
         (
             life.test_connections_stay_while_redis_is_away_and_are_told_afterwards,
             ("empty",),
-            "if n > number('n') then",
+            "if n > number('n') and not outdated then",
             "if false then",
         ),
         (
