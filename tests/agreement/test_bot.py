@@ -57,6 +57,7 @@ def whole_again(stage: BotStage, pods: int = PODS) -> None:
     )
 
 
+@pytest.mark.timeout(300)
 def test_redis_is_stopped_for_a_minute(stage: BotStage) -> None:
     """Every connection stays, nothing is identified, and all that was heard meanwhile is handed on afterwards."""
     from_s = stage.discord.now_s()
@@ -74,6 +75,7 @@ def test_redis_is_stopped_for_a_minute(stage: BotStage) -> None:
     assert identifies(stage) == SHARDS
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("options", [FORGETS], indirect=True)
 def test_redis_comes_back_empty(stage: BotStage) -> None:
     """What is lost was in Redis, and is lost with it; connections stay, and nobody identifies."""
@@ -89,6 +91,7 @@ def test_redis_comes_back_empty(stage: BotStage) -> None:
     assert [entry for entry in stage.entries(from_s) if entry.kind in ("identify", "over")] == []
 
 
+@pytest.mark.timeout(300)
 def test_a_pod_stands_still_and_wakes_up(stage: BotStage) -> None:
     """Others resume its shards meanwhile. What it had heard it hands on no more, and it gives its connections up."""
     pod = stage.pods["pod-1"]
