@@ -82,13 +82,16 @@ def truths(draw: st.DrawFn) -> Truth:
     # A successor is told of all at once. Whether an equal event came just before or just after READY it cannot know.
     while crash is not None and any(abs(event.at_s - ready_s) < GAP_S / 2 for event in events):
         ready_s += GAP_S / 2
-    flip_s = ready_s + draw(st.floats(1.2, 15.0))  # FLIP waits until A is that far
     # Both rows told late leave no times at all: what repeats itself could begin anywhere.
     away_from = draw(st.none() | st.floats(BEGAN_S, ready_s + 5)) if crash is None else None
     away = None if away_from is None else (away_from, away_from + draw(st.floats(0.1, 4.0)))
     delay_s, apart_s = draw(st.floats(0, 0.5)), draw(st.floats(-GAP_S / 8, GAP_S / 8))
-    if draw(st.booleans()):  # far apart: a guild in which messages are written tells how far
+    far_apart = draw(st.booleans())
+    if far_apart:
         apart_s = draw(st.floats(-0.5, 0.5))
+    delays_s = max(delay_s, -apart_s), max(delay_s, -apart_s) + apart_s
+    flip_s = ready_s + delays_s[1] + draw(st.floats(1.2, 15.0))  # FLIP waits for so long after B had its READY
+    if far_apart:  # a guild in which messages are written tells how far
         events += [
             Event(len(events) + number, 99, f"=99-{number}", BEGAN_S + number / 3)
             for number in range(int(3 * (flip_s + 5.0 - BEGAN_S)))
@@ -97,7 +100,7 @@ def truths(draw: st.DrawFn) -> Truth:
         sorted(events, key=lambda event: event.at_s),
         ready_s,
         flip_s if away is None else max(flip_s, away[1] + 1.0),
-        (max(delay_s, -apart_s), max(delay_s, -apart_s) + apart_s),
+        delays_s,
         draw(st.integers(0, 999)),
         draw(st.booleans()),
         crash,
