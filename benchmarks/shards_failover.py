@@ -93,10 +93,5 @@ def plain(options: argparse.Namespace, report: Report) -> tuple[dict[str, Any], 
 
 def back(run_: bot.BotRun, shards: set[int], since_s: float, kind: str) -> list[float]:
     """Wait until each of these shards is served again; for each the ms that took."""
-
-    def found() -> dict[int, float]:
-        at_s = {e.shard: e.at_s for e in reversed(run_.entries(since_s)) if e.kind == kind and e.shard in shards}
-        return at_s if set(at_s) == shards else {}
-
-    times = wait_until(found, 90.0, what=run_.last_words, every_s=0.2)
+    times = wait_until(lambda: run_.times_of(kind, shards, since_s), 90.0, what=run_.last_words, every_s=0.2)
     return [round((time_s - since_s) * 1000, 1) for time_s in times.values()]

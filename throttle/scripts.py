@@ -8,9 +8,7 @@ operation or none of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
-
-from redis.exceptions import NoScriptError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from throttle.answers import (
     Beat,
@@ -27,7 +25,7 @@ from throttle.answers import (
     Watched,
     Where,
 )
-from throttle.lua import Script, read_lua, script, without_comments
+from throttle.lua import Script, evaluate, read_lua, script, without_comments
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -287,12 +285,7 @@ class Operations:
 
     def call(self, name: str, member: str, keys: Sequence[str | bytes] = (), *arguments: Argument) -> Any:
         """An operation by its name, for those that stand elsewhere; its answer as the script gave it."""
-        command = self._command(name, member, keys, *arguments)
-        try:
-            return cast("Any", self.client.execute_command(*command))
-        except NoScriptError:
-            self.load(name)
-            return cast("Any", self.client.execute_command(*command))
+        return evaluate(self.client, self._command(name, member, keys, *arguments), self.script(name).source)
 
 
 _PARKED: dict[int, Parked] = {0: "not yours", 1: "parked", 2: "due"}

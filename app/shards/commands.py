@@ -17,11 +17,10 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from app.settings import load_settings, without_password
@@ -31,6 +30,7 @@ from tasks.shards.operations import Numbers, Operations, read_looked, read_outco
 from tasks.shards.rest import DiscordError, Rest
 from tasks.shards.totals import MOST, Advice, refusal
 from throttle.errors import ConfigurationError
+from throttle.lua import evaluate
 
 if TYPE_CHECKING:
     import argparse
@@ -63,15 +63,8 @@ class Reached(NamedTuple):
     operations: Operations
 
     def ask(self, call: Call) -> Any:
-        """One round trip, two where the server does not know the script yet."""
-        command = self.operations.command(call)
-        send = cast("Any", self.client).execute_command  # redis-py leaves its arguments untyped
-        try:
-            answer: Any = send(*command)
-        except NoScriptError:
-            self.client.script_load(self.operations.script(call.name).source)
-            answer = send(*command)
-        return answer
+        """Carry it out; its answer, raw."""
+        return evaluate(self.client, self.operations.command(call), self.operations.script(call.name).source)
 
     def look(self) -> Looked:
         """The whole cluster."""

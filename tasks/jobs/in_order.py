@@ -31,13 +31,14 @@ from typing import TYPE_CHECKING, Any
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from tasks.shards.delivery import calls
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Numbers, Operations
 from throttle import draining
 from throttle.errors import TemporaryError
+from throttle.lua import evaluate
 from throttle.worker import ownership
 
 if TYPE_CHECKING:
@@ -77,11 +78,7 @@ class Line:
 
     def _ask(self, *, begin: bool) -> tuple[int, bytes | None]:
         command = self._calls.turn(self._guild, self._owner, self._turn, self._done, begin=begin)
-        try:
-            answer: Any = self._client.execute_command(*command)
-        except NoScriptError:
-            self._client.script_load(calls.script("turn").source)
-            answer = self._client.execute_command(*command)
+        answer = evaluate(self._client, command, calls.script("turn").source)
         self._turn, tries, message = calls.read_turn(answer)
         return tries, message
 

@@ -5,14 +5,13 @@ What consumers heard is weighed against the stand-in's book; the product cannot 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from app.local.discord import checker
 from app.local.shards.stage import BotStage
-from tests.support.waiting import wait_until
+from tests.support.waiting import last, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,12 +37,6 @@ def stage(options: dict[str, str]) -> Iterator[BotStage]:
         made.discord.load(PER_S)
         wait_until(lambda: made.heard_count() > PER_S, 30.0, what=made.last_words)
         yield made
-
-
-def last(seconds: float) -> None:
-    """Let trouble last, by the clock: how long it does is what the test is about."""
-    until_s = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() >= until_s, seconds + 1, every_s=0.1)
 
 
 def identifies(stage: BotStage) -> int:

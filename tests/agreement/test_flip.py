@@ -8,8 +8,7 @@ import pytest
 import redis
 
 from tasks.shards import operations
-from tests.shards.delivering import NUMBERS, Cluster, batch, parcel
-from throttle.lua import Script
+from tests.shards.delivering import NUMBERS, Cluster, batch, parcel, written_otherwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,19 +133,7 @@ def test_holds(server: Client, scene: Callable[[Cluster], None]) -> None:
 def test_fails_when_written_the_other_way(
     valkey: Client, scene: Callable[[Cluster], None], changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, used = operations.script, set[str]()
-
-    def changed(name: str) -> Script:
-        made = real(name)
-        if name != "flip":
-            return made
-        source = made.source
-        for old, new in changes.items():
-            used.update([old] if old in source else [])
-            source = source.replace(old, new)
-        return Script(name, source, str(valkey.script_load(source)))
-
-    monkeypatch.setattr(operations, "script", changed)
+    used = written_otherwise(valkey, operations, "flip", changes, monkeypatch)
     with pytest.raises((AssertionError, redis.ResponseError)):
         scene(Cluster(valkey))
     assert used == set(changes), "the variant changes nothing: its text has moved"

@@ -16,9 +16,13 @@ from tasks.shards.delivery.parcels import Written
 from tasks.shards.gateway.session import Event, Session
 from tasks.shards.keys import Keys
 from tasks.shards.operations import Hold, Known, Numbers, Operations
+from throttle.lua import Script
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
+    from types import ModuleType
+
+    import pytest
 
     from tasks.shards.answers import Target
     from tasks.shards.vocabulary import Slot
@@ -42,6 +46,26 @@ def event(session: Session, sequence: int, content: str, *, of: int = 0, name: s
     if name == "MESSAGE_CREATE":
         data["id"] = str(int.from_bytes(content.encode(), "big") % 10**18 + 1)
     return Event(session.id, sequence, name, data, 100)
+
+
+def written_otherwise(
+    client: Client, module: ModuleType, name: str, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> set[str]:
+    """Have `module.script` give one script with these texts changed; which of them it had, once it was asked for."""
+    real, used = module.script, set[str]()
+
+    def changed(asked: str) -> Script:
+        made: Script = real(asked)
+        if asked != name:
+            return made
+        source = made.source
+        for old, new in changes.items():
+            used.update([old] if old in source else [])
+            source = source.replace(old, new)
+        return Script(name, source, str(client.script_load(source)))
+
+    monkeypatch.setattr(module, "script", changed)
+    return used
 
 
 class Plain:

@@ -10,9 +10,8 @@ import redis
 from tasks.shards.delivery import calls
 from tasks.shards.delivery.calls import read_session
 from tasks.shards.delivery.overlap import ALL_LEFT
-from tests.shards.delivering import QUEUE, Cluster, Member, batch, parcel
+from tests.shards.delivering import QUEUE, Cluster, Member, batch, parcel, written_otherwise
 from throttle.keys import Keys as FleetKeys
-from throttle.lua import Script
 from throttle.scripts import Operations, Rule
 
 if TYPE_CHECKING:
@@ -250,21 +249,9 @@ def test_holds(server: Client, scene: Callable[[Cluster], None]) -> None:
 def test_fails_when_written_the_other_way(
     valkey: Client, scene: Callable[[Cluster], None], changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, used = calls.script, set[str]()
-
-    def changed(name: str) -> Script:
-        made = real(name)
-        if name != "deliver":
-            return made
-        source = made.source
-        for old, new in changes.items():
-            used.update([old] if old in source else [])
-            source = source.replace(old, new)
-        return Script(name, source, cluster.client.script_load(source))
-
     cluster = Cluster(valkey)
-    monkeypatch.setattr(calls, "script", changed)
-    monkeypatch.setattr("tests.shards.delivering.script", changed)
+    used = written_otherwise(valkey, calls, "deliver", changes, monkeypatch)
+    monkeypatch.setattr("tests.shards.delivering.script", calls.script)
     with pytest.raises((AssertionError, redis.ResponseError, pytest.fail.Exception)):
         scene(cluster)
     assert used == set(changes), "the variant changes nothing: its text has moved"

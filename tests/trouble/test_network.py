@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
@@ -10,7 +9,7 @@ import pytest
 
 from app.local.servers import Server
 from app.local.toxics import Bandwidth, Hold, Latency, LimitData, Slicer, Timeout
-from tests.support.waiting import wait_until
+from tests.support.waiting import last
 from tests.trouble.conftest import KEEPS_ITS_DATA
 from tests.trouble.fleet import TTL_S, Fleet, Load
 from throttle.worker.drain import LEFT_OVER
@@ -43,12 +42,6 @@ def everywhere(fleet: Fleet, toxic: Toxic) -> ExitStack:
     for pod in fleet.pods:
         stack.enter_context(pod.proxy.toxic(toxic))
     return stack
-
-
-def last(seconds: float) -> None:
-    """Let trouble last, by the clock: how long it does is what the test is about."""
-    until_s = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() >= until_s, seconds + 1, every_s=0.05)
 
 
 def test_cut_again_and_again(fleet: Fleet) -> None:

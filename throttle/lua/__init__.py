@@ -10,10 +10,14 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+from redis.exceptions import NoScriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import redis
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,16 @@ def assemble(name: str, read: Callable[[str], str]) -> Script:
     parts = [read(f"_{part}") for part in (uses.group(1).split() if uses else [])]
     source = without_comments("\n".join([*parts, body]))
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def evaluate(client: redis.Redis, command: Sequence[Any], source: str) -> Any:
+    """Carry an EVALSHA out: its answer as the script gave it. One round trip, three where the server lacks the script.
+
+    Raises what Redis raises.
+    """
+    send = cast("Any", client).execute_command  # redis-py leaves its arguments untyped
+    try:
+        return send(*command)
+    except NoScriptError:
+        client.script_load(source)
+        return send(*command)

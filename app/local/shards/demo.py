@@ -86,14 +86,10 @@ class Demo:
         stage.pods[name].kill()
         self.board.scene.pods[name] = "killed"
         self.board.event(f"{name} is killed (SIGKILL) with {len(shards)} shards, and not replaced")
-
-        def back() -> list[float]:
-            found = {e.shard: e.at_s for e in stage.entries(at_s) if e.kind == "resumed" and e.shard in shards}
-            return list(found.values()) if set(found) == shards else []
-
-        times = self._until(back, f"the shards of {name} to be resumed")
+        what = f"the shards of {name} to be resumed"
+        times: dict[int, float] = self._until(lambda: stage.times_of("resumed", shards, at_s), what)
         self._until(lambda: stage.settled(SHARDS), f"{SHARDS} shards to be ready")
-        taken_ms = (max(times) - at_s) * 1000 if times else 0.0
+        taken_ms = (max(times.values()) - at_s) * 1000
         self.board.event(f"its shards are resumed on the others after {taken_ms / 1000:.1f} s")
         return taken_ms
 

@@ -153,9 +153,9 @@ class BotStage:
         """The whole cluster, as `python -m app shards` sees it."""
         return self._reached.look()
 
-    def served(self) -> Served:
-        """The active target, and who serves it."""
-        looked = self.look()
+    def served(self, looked: Looked | None = None) -> Served:
+        """The active target, and who serves it; `looked`: as it was then."""
+        looked = looked or self.look()
         active = looked.head.active
         if active is None:
             return Served(0, 0, {})
@@ -178,7 +178,8 @@ class BotStage:
 
     def settled(self, total: int) -> bool:
         """Whether so many shards are served, and no connection of another target is left."""
-        looked, served = self.look(), self.served()
+        looked = self.look()
+        served = self.served(looked)
         return served.total == total and served.whole and set(looked.view.totals) == {served.version}
 
     def wait_settled(self, total: int, timeout_s: float = READY_S) -> None:
@@ -192,6 +193,11 @@ class BotStage:
     def wants(self, total: int) -> Outcome:
         """Set the target, as a person does."""
         return read_outcome(self._reached.ask(self._reached.operations.target(total)))
+
+    def times_of(self, kind: str, shards: set[int], since_s: float) -> dict[int, float]:
+        """Shard -> when the stand-in first noted this of it since then, once it has of each of them; else nothing."""
+        found = {e.shard: e.at_s for e in reversed(self.entries(since_s)) if e.kind == kind and e.shard in shards}
+        return found if set(found) == shards else {}
 
     # -- the verdict
 
