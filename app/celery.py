@@ -44,7 +44,7 @@ def create(settings: Settings) -> Celery:
         task_default_queue=settings.task_queue,
         task_queues=[
             Queue(name, Exchange(name), routing_key=name)
-            for name in dict.fromkeys((settings.task_queue, settings.critical_queue, *event_queues(settings)))
+            for name in dict.fromkeys((settings.task_queue, settings.critical_queue, *settings.shard_queues))
         ],
         # A message is data, never code.
         task_serializer="json",
@@ -83,11 +83,6 @@ def create(settings: Settings) -> Celery:
     # Producers call from any thread; the current app alone is known only in the importing one.
     made.set_default()
     return made
-
-
-def event_queues(settings: Settings) -> list[str]:
-    """Queues that Discord's events go to; none without a bot."""
-    return settings.shard_routes.queues() if settings.shards and not settings.shard_callback else []
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, object]]:

@@ -113,6 +113,11 @@ class DiscordSettings(BaseSettings):
         return parse_routes(self.shard_events, self.shard_in_order, self.default_queue)
 
     @property
+    def shard_queues(self) -> list[str]:
+        """Queues that Discord's events go to; none without a bot, or with a function in their place."""
+        return self.shard_routes.queues() if self.shards and not self.shard_callback else []
+
+    @property
     def default_queue(self) -> str:
         """The queue of events that are not named."""
         raise NotImplementedError

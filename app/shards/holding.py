@@ -130,7 +130,8 @@ def _may(app: Celery, settings: Settings, sender: Any, **_: Any) -> None:
     if sender.app is app:
         where = app.connection_for_write().as_uri()
         try:
-            rights.check(sender.app.throttle.driver.operations, Keys(settings.discord_bot_id), where)
+            operations = sender.app.throttle.driver.operations
+            rights.check(operations, Keys(settings.discord_bot_id), settings.shard_queues, where)
         except RedisRefused as error:
             raise SystemExit(f"headroom: {error}") from None
 

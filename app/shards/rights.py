@@ -14,6 +14,8 @@ from throttle.rights import KEY
 from throttle.worker.connecting import PRIORITY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tasks.shards.keys import Keys
     from throttle.scripts import Operations
 
@@ -24,20 +26,23 @@ SCRIPTED = (
 """Commands of the shards' scripts that no other script has, with words that make them valid."""
 
 
-def missing(operations: Operations, keys: Keys) -> list[str]:
+def missing(operations: Operations, keys: Keys, queues: Sequence[str] = ()) -> list[str]:
     """ACL rules that the user of `operations` (the fleet's) lacks to hold a bot's shards. Some fifty round trips.
+
+    `queues`: where events go, also those that this worker does not take from.
 
     Raises:
         redis.RedisError: another failure than a missing right.
     """
     changed, probe = keys.changed(), keys.namespace() + "probe"
-    queues = [EXCHANGE, EXCHANGE + PRIORITY]  # of the rounds: nothing is in them, and kombu looks
-    return rights.missing(operations, keys=[probe, *queues], hears=[changed], publishes=[changed], scripted=SCRIPTED)
+    rounds = [EXCHANGE, EXCHANGE + PRIORITY]  # nothing is in them, and kombu looks
+    reached = [probe, *rounds, *(operations.keys.prefix + queue for queue in queues)]
+    return rights.missing(operations, keys=reached, hears=[changed], publishes=[changed], scripted=SCRIPTED)
 
 
-def check(operations: Operations, keys: Keys, where: str) -> None:
+def check(operations: Operations, keys: Keys, queues: Sequence[str], where: str) -> None:
     """Raises `RedisRefused` with what is missing; `where` is the address that it names."""
-    if lacks := missing(operations, keys):
+    if lacks := missing(operations, keys, queues):
         connection: dict[str, Any] = operations.client.connection_pool.connection_kwargs
         raise RedisRefused(
             f"Redis at {where} refuses user {connection.get('username') or 'default'!r} what shards need; missing: "

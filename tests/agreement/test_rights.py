@@ -17,6 +17,7 @@ from tests.agreement.test_workers import BOT, TOKEN, serving, settings
 from tests.support.waiting import wait_until
 from tests.trouble.test_rights import PAGE, PASSWORD, fits, make_user, refused, rules_of
 from throttle.keys import Keys as FleetKeys
+from throttle.rights import OURSELVES, SCRIPTED
 from throttle.scripts import Operations, Rule
 
 if TYPE_CHECKING:
@@ -88,12 +89,14 @@ def test_each_right_of_the_page_is_missed_by_its_name(valkey: Client, user: str)
 def test_a_worker_that_lacks_a_right_says_so_in_one_line(
     workers: Workers, discord: RestStandIn, user: str, valkey: Client
 ) -> None:
+    """Also of a queue that it only fills."""
     make_user(valkey, "worker", [rule for rule in all_rules() if rule not in ("+hgetall", f"~{{cluster:{BOT}}}:*")])
-    (pod,) = workers.start(1, pool="solo", ready=False, **given(discord, user))
+    routed: dict[str, Any] = given(discord, user) | {"SHARD_EVENTS": "MESSAGE_CREATE=talk,PRESENCE_UPDATE=-"}
+    (pod,) = workers.start(1, pool="solo", ready=False, arguments=["--queues", "celery,critical"], **routed)
     wait_until(lambda: not pod.running, 30.0, what=pod.read_log)
     last = [line for line in pod.read_log().splitlines() if line.strip()][-1]
     assert last.startswith("headroom: Redis at redis://worker:**@")
-    assert f"missing: +hgetall ~{{cluster:{BOT}}}:probe" in last
+    assert f"missing: +hgetall ~talk ~{{cluster:{BOT}}}:probe" in last
     assert "Traceback" not in pod.read_log()
 
 
@@ -102,3 +105,4 @@ def test_the_look_tries_each_command_of_each_script() -> None:
     used = {name for path in lua.glob("*.lua") for name in re.findall(r"call\('([A-Z]+)'", path.read_text())}
     granted = {rule[1:].upper() for rule in all_rules() if rule[0] == "+"}
     assert used <= granted
+    assert used <= {words[0] for words in (*rights.SCRIPTED, *SCRIPTED)} | set(OURSELVES)
