@@ -19,6 +19,7 @@ guard      a time in which nothing is claimed and nobody is given up
 A bind
 ======
     (none) --CLAIM--> initialising --SYNC--> ready --RELEASE--> handoff --CLAIM--> initialising
+                      ready --its socket is gone while its target is pending--> initialising
                       initialising, ready --its member died--> orphan --CLAIM--> initialising
                       any --RELEASE, the target is old or aborted--> (none)
 

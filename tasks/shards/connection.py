@@ -22,6 +22,10 @@ class Owner(Protocol):
         """A connection is ready, and its guilds have settled."""
         ...
 
+    def lost(self, slot: Slot, fence: int) -> None:
+        """A connection has lost its socket, and comes back by itself; `opened` says when."""
+        ...
+
     def closed(self, slot: Slot, fence: int, fatal: str = "", code: int = 0) -> None:
         """A connection has ended for good; `fatal` tells why no other pod shall try again, `code` is Discord's."""
         ...

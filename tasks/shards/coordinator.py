@@ -57,11 +57,8 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 - one 
             return state._replace(releasing=_without(state.releasing, slot), owed=owed, sync_fresh=False), ()
         case v.Unanswered(command):
             return _unanswered(state, command), ()
-        case v.Opened(slot, fence):
-            own = state.owns.get(slot)
-            if own is None or own.fence != fence or own.closing:
-                return state, ()
-            return _owning(state, slot, own._replace(ready=True))._replace(hurry=True), ()
+        case v.Opened(slot, fence) | v.Lost(slot, fence):
+            return _stands(state, slot, fence, ready=isinstance(event, v.Opened)), ()
         case v.Closed():
             return _closed(state, event)
         case v.Told():
@@ -143,9 +140,17 @@ def _claimed(state: State, event: v.Claimed) -> Outcome:
 
 
 def _open(state: State, slot: Slot, fence: int, target: Target) -> tuple[State, list[v.Command]]:
-    state = _owning(state, slot, v.Own(fence))
-    highest = max(state.known.fence, fence)
-    return state._replace(known=state.known._replace(fence=highest)), [v.Open(slot, target.total, fence)]
+    known = state.known._replace(fence=max(state.known.fence, fence))
+    return _owning(state, slot, v.Own(fence))._replace(known=known), [v.Open(slot, target.total, fence)]
+
+
+def _stands(state: State, slot: Slot, fence: int, *, ready: bool) -> State:
+    """A connection is ready; or not any more, which is news while its target is pending: nobody shall rely on it."""
+    own, pending = state.owns.get(slot), state.head.pending
+    told = ready or (pending is not None and pending.version == slot[0])
+    if own is None or own.fence != fence or own.closing or own.ready == ready or not told:
+        return state
+    return _owning(state, slot, own._replace(ready=ready))._replace(hurry=True)
 
 
 def _closed(state: State, event: v.Closed) -> Outcome:

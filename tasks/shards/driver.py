@@ -192,6 +192,10 @@ class Driver:
         """See `connection.Owner`."""
         self.feed(v.Opened(slot, fence))
 
+    def lost(self, slot: Slot, fence: int) -> None:
+        """See `connection.Owner`."""
+        self.feed(v.Lost(slot, fence))
+
     def closed(self, slot: Slot, fence: int, fatal: str = "", code: int = 0) -> None:
         """See `connection.Owner`."""
         self.feed(v.Closed(slot, fence, fatal, code))

@@ -162,6 +162,13 @@ class Opened(NamedTuple):
     fence: int
 
 
+class Lost(NamedTuple):
+    """A connection has lost its socket, and comes back by itself; `Opened` says when."""
+
+    slot: Slot
+    fence: int
+
+
 class Closed(NamedTuple):
     """A connection has ended for good; `fatal` tells why no other pod shall try again, `code` is Discord's."""
 
@@ -187,7 +194,7 @@ class DrainAsked(NamedTuple):
 
 
 Event = (
-    Ticked | Heard | SyncAnswered | Claimed | Released | Unanswered | Opened | Closed | Told | DrainAsked
+    Ticked | Heard | SyncAnswered | Claimed | Released | Unanswered | Opened | Lost | Closed | Told | DrainAsked
 )  # fmt: skip
 
 

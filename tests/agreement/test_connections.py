@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import pytest
 
 from app.local.discord.script import Fault
 from tasks.shards.keys import Keys
@@ -112,3 +114,40 @@ def test_a_total_that_discord_does_not_allow_is_aborted_and_the_old_one_goes_on(
         assert world.look().head.stops == ()
 
     play(valkey, scene, "a", shards=2)
+
+
+def both_totals(world: World) -> dict[tuple[int, int], str]:
+    """(total, shard) -> state of its bind."""
+    view = world.look().view
+    return {(view.totals[version], shard): bind.state for (version, shard), bind in view.binds.items()}
+
+
+@pytest.mark.parametrize("end", ["invalid", "reset"])
+def test_a_new_total_waits_for_one_of_its_shards_that_has_fallen(
+    valkey: Client, end: Literal["invalid", "reset"]
+) -> None:
+    """It was ready, and Discord has cut it off since: its guilds would have nobody."""
+
+    async def scene(world: World) -> None:
+        script = world.gateway.script
+        late = Fault(do="silence", at="identify", shard=5, total=6, times=None)
+        script.add(late)
+        await world.tell(6, urgent=True)
+        await until(lambda: both_totals(world).get((6, 0)) == "ready", world.describe, 10.0)
+        for at in ("identify", "resume"):
+            script.add(Fault(do="silence", at=at, shard=0, total=6, times=None))
+        assert world.gateway.act(Fault(do=end, shard=0, total=6)) == 1
+        script.faults.remove(late)
+        await until(lambda: both_totals(world).get((6, 5)) == "ready", world.describe, 10.0)
+        for _ in range(30):
+            world.say()
+            await asyncio.sleep(0.1)
+        active = world.look().head.active
+        assert active is not None
+        assert active.total == 4
+        script.faults.clear()
+        await world.serves(6)
+        world.say(3)
+        await world.all_came()
+
+    play(valkey, scene, "a", "b")

@@ -94,6 +94,19 @@ def a_shard_without_a_session_has_nothing_to_resume(cluster: Cluster) -> None:
     assert overlap.flips()
 
 
+def a_new_shard_that_discord_has_cut_off_is_waited_for(cluster: Cluster) -> None:
+    """Also when the active target is waited for no longer: it serves, and the new one would not."""
+    overlap = Overlap(cluster)
+    overlap.ready()
+    overlap.reach(overlap.began())
+    overlap.b.ops.numbers = NUMBERS._replace(settle_ms=0)
+    slot = (overlap.version, 1)
+    overlap.b.deliver(slot, batch(overlap.b, slot, [], "two-1-1", ended=True))
+    assert not overlap.flips(), "its session is over"
+    overlap.ready(generation=2)
+    assert overlap.flips()
+
+
 def it_does_not_wait_for_ever(cluster: Cluster) -> None:
     overlap = Overlap(cluster)
     overlap.ready()
@@ -118,6 +131,7 @@ CLOSED: list[tuple[Callable[[Cluster], None], dict[str, str]]] = [
     (a_shard_that_is_being_resumed_is_waited_for,
      {"if not bind or bind.state ~= 'ready' or not living(bind.holder) then return 0 end\n      if": "if"}),
     (a_shard_without_a_session_has_nothing_to_resume, {"saved.id ~= NONE": "true"}),
+    (a_new_shard_that_discord_has_cut_off_is_waited_for, {"not saved or saved.id == NONE": "not saved"}),
     (it_does_not_wait_for_ever, {"active and not waited": "active"}),
     (nothing_is_asked_of_connections_that_are_none, {"if saved and saved.id ~= NONE then": "if true then"}),
 ]  # fmt: skip

@@ -284,6 +284,7 @@ class Held:
         level = logging.WARNING if after_s >= self._holder.numbers.breaker_pause_s else logging.INFO
         logger.log(level, "shards: %s: %s; the next try is in %.1f s", self, why, after_s)
         self._outbox.lost(self.slot, self.fence)
+        self._owner.lost(self.slot, self.fence)
 
     def over(self, why: str, *, fatal: bool, code: int) -> None:
         """See `Ear`."""

@@ -1,6 +1,6 @@
--- FLIP: the pending target serves from now on, if each shard of it is ready in the hands of a living member, and if
--- nothing is lost by it: each shard of the active target that has a session is served, and has handed on all that it
--- heard until well after the last READY of the pending one. Who cannot say so is waited for, for a while.
+-- FLIP: the pending target serves from now on, if each shard of it is ready in the hands of a living member and has its
+-- session, and if nothing is lost by it: each shard of the active target that has a session is served, and has handed on
+-- all that it heard until well after the last READY of the pending one. Who cannot say so is waited for, for a while.
 -- USES cluster session
 -- KEYS[1] ns              namespace of the bot
 -- ARGV[6] v               the pending target's version
@@ -14,6 +14,10 @@ for shard = 0, pending.total - 1 do
 end
 local active = target(ACTIVE)
 local began = call('HGET', overlap(pending.v), 'began')
+for shard = 0, began and pending.total - 1 or -1 do
+  local saved = read_session(pending.v, shard)
+  if not saved or saved.id == NONE then return 0 end -- Discord has dropped it, and nobody has told yet
+end
 local waited = now_ms - (tonumber(began) or pending.since) >= tonumber(ARGV[7])
 if active and not waited then
   for shard = 0, active.total - 1 do
