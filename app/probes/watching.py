@@ -259,6 +259,9 @@ def shard_readings(figures: Figures, *, keeps_door: bool) -> dict[str, Sequence[
     found: dict[str, Sequence[Reading]] = {
         "headroom_shards": [((state,), float(n)) for state, n in states.items()],
         "headroom_shard_lease": [((), float(figures.leased))],
+        "headroom_shard_events_waiting": [((), float(figures.waiting.events))],
+        "headroom_shard_events_waiting_bytes": [((), float(figures.waiting.bytes))],
+        "headroom_shard_events_oldest_seconds": [((), figures.oldest_s)],
     }
     if keeps_door:
         totals = {"active": figures.active, "pending": figures.pending}

@@ -6,10 +6,20 @@ each IDENTIFY. All of it happens in the driver's loop, so that no lock is needed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tasks.shards.vocabulary import How, Slot, State
+
+
+class Waiting(NamedTuple):
+    """What was heard and is not handed on."""
+
+    events: int = 0
+    bytes: int = 0
+    oldest_s: float = inf
+    """When the oldest of it was heard, on the monotonic clock; inf: there is none."""
 
 
 class Owner(Protocol):
@@ -48,6 +58,10 @@ class Connections(Protocol):
 
     def close(self, slot: Slot, fence: int, how: How) -> None:
         """End a connection, or the attempt. `closed` follows, also when there is none."""
+        ...
+
+    def waiting(self) -> Waiting:
+        """What was heard and is not handed on; asked ten times a second."""
         ...
 
     async def end(self) -> None:

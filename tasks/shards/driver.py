@@ -2,8 +2,9 @@
 
 It decides nothing. It turns the clock (ten times a second), sends operations over one connection to Redis, one after
 the other, hears notifications on another, and feeds what came of everything back. An operation whose answer does not
-come within a second is given up together with its connection, and the next connection is asked first which server it
-is: another one means that the guard is armed before anything is claimed.
+come within a second, or that is refused (by a server that is a replica now, or full), is given up together with its
+connection, and the next connection is asked first which server it is: another one means that the guard is armed before
+anything is claimed.
 
 A crash leaves what the operations leave (see the package). A loop that stood still (a frozen process, a hog that held
 Python's lock) finds its lease run out by the monotonic clock before it does anything else.
@@ -24,6 +25,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
 from tasks.shards import vocabulary as v
+from tasks.shards.connection import Waiting
 from tasks.shards.coordinator import step, sync_call
 from tasks.shards.gate import Gate
 from tasks.shards.listening import ERRORS, listen
@@ -84,6 +86,7 @@ class Driver:
         self._running: set[asyncio.Task[Any]] = set()
         self._one_at_a_time: asyncio.Lock | None = None
         self._reached = self._to_drain = False
+        self._waiting = Waiting()
         self._thread = threading.Thread(target=self._run, name="headroom-shards", daemon=True)
 
     # -- from other threads
@@ -119,7 +122,7 @@ class Driver:
 
     def figures(self) -> Figures:
         """How this member stands."""
-        return self._teller.figures(self.state)
+        return self._teller.figures(self.state, self._waiting)
 
     def _from_outside(self, what: Callable[[], object]) -> None:
         loop = self._loop
@@ -145,6 +148,7 @@ class Driver:
         try:
             while not self._over.is_set():
                 self.feed(v.Ticked(time.monotonic()))
+                self._waiting = self._connections.waiting()
                 try:
                     await asyncio.wait_for(self._over.wait(), TICK_S)
                 except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
@@ -284,6 +288,7 @@ class Driver:
             raise OSError("not started")
         async with self._one_at_a_time:
             if not self._reached:
+                await self._client.aclose()  # it may lead to a server that is a replica now
                 self._ops.server = str((await self._client.info("server"))["run_id"])
                 self._reached = True
             command = self._ops.command(call)

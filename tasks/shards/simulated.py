@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from tasks.shards.connection import Waiting
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
@@ -75,6 +77,10 @@ class Simulated:
             running.cancel()
         if self._owner is not None:
             asyncio.get_running_loop().call_soon(self._owner.closed, slot, fence)
+
+    def waiting(self) -> Waiting:
+        """Nothing is ever heard."""
+        return Waiting()
 
     async def end(self) -> None:
         """Drop everything."""

@@ -12,6 +12,7 @@ from tasks.shards import vocabulary as v
 from throttle import events
 
 if TYPE_CHECKING:
+    from tasks.shards.connection import Waiting
     from tasks.shards.vocabulary import Slot
 
 Change = Literal["active", "aborted"]
@@ -33,6 +34,10 @@ class Figures(NamedTuple):
     guard_s: float
     identifies_left: int | None
     """As Discord said last; None before it was asked."""
+    waiting: Waiting
+    """What was heard and is not handed on."""
+    oldest_s: float
+    """For how long the oldest of it has waited; 0: nothing waits."""
 
 
 class Teller:
@@ -106,8 +111,9 @@ class Teller:
             answer = REFUSALS.get(wait_ms, "wait")
         events.emit(events.IDENTIFY, *slot, answer, None)
 
-    def figures(self, state: v.State) -> Figures:
+    def figures(self, state: v.State, waiting: Waiting) -> Figures:
         """How the member stands. From any thread."""
+        now_s = time.monotonic()
         owns, head = state.owns.values(), state.head
         closing = sum(own.closing for own in owns)
         ready = sum(own.ready and not own.closing for own in owns)
@@ -115,10 +121,12 @@ class Teller:
             initialising=len(owns) - ready - closing,
             ready=ready,
             closing=closing,
-            leased=state.leased(time.monotonic()),
+            leased=state.leased(now_s),
             active=head.active.total if head.active else 0,
             pending=head.pending.total if head.pending else 0,
             pods=len(state.view.members),
             guard_s=head.guard_ms / 1000,
             identifies_left=self._left,
+            waiting=waiting,
+            oldest_s=max(0.0, now_s - waiting.oldest_s),
         )

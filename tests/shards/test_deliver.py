@@ -202,8 +202,23 @@ def data_that_redis_lost_goes_on_from_what_the_holder_knows(cluster: Cluster) ->
     a.deliver(slot, batch(a, slot, THREE))
     cluster.client.hdel(f"{a.ops.keys.namespace()}session:{slot[0]}", str(slot[1]))
     again = batch(a, slot, [*THREE, parcel(5, "new")])._replace(base=4)
-    assert a.deliver(slot, again).sequence == 5
+    told = a.deliver(slot, again)
+    assert (told.sequence, told.forgotten) == (5, -1)
     assert cluster.contents() == ["x", "y", "z", "new"]
+
+
+def writes_that_redis_lost_are_counted(cluster: Cluster) -> None:
+    slot = (cluster.serving(), 0)
+    a = cluster.a
+    key = f"{a.ops.keys.namespace()}session:{slot[0]}"
+    first = a.deliver(slot, batch(a, slot, THREE[:1])._replace(base=1))  # after READY nobody has anything yet
+    older = cluster.client.hget(key, str(slot[1]))
+    counts = [first.forgotten, a.deliver(slot, batch(a, slot, THREE[1:])._replace(base=2)).forgotten]
+    cluster.client.hset(key, str(slot[1]), older)
+    lost = a.deliver(slot, batch(a, slot, [parcel(5, "new")])._replace(base=4))
+    assert (*counts, lost.forgotten, lost.sequence) == (0, 0, 2, 5)
+    next_session = batch(a, slot, THREE, "t", generation=2)._replace(base=1)
+    assert a.deliver(slot, next_session).forgotten == 0
 
 
 CLOSED: list[tuple[Callable[[Cluster], None], dict[str, str]]] = [
@@ -216,7 +231,7 @@ CLOSED: list[tuple[Callable[[Cluster], None], dict[str, str]]] = [
     (a_pending_target_hands_nothing_on_and_an_old_one_no_more,
      {"if pending and pending.v == v then return active and WAITS or SERVES end": "return SERVES"}),
     (a_pending_target_hands_nothing_on_and_an_old_one_no_more, {"return OVER\nend": "return SERVES\nend"}),
-    (a_new_session_begins_at_its_own_numbers, {"if saved and saved.id == s.id then": "if saved then"}),
+    (a_new_session_begins_at_its_own_numbers, {"local same = saved and saved.id == ARGV[10]": "local same = saved"}),
     (a_call_that_was_stuck_comes_after_a_newer_session, {"(saved.generation > generation or": "(false or"}),
     (a_call_that_was_stuck_comes_after_a_newer_session,
      {"saved.generation == generation and saved.id == NONE": "false"}),
@@ -236,6 +251,8 @@ CLOSED: list[tuple[Callable[[Cluster], None], dict[str, str]]] = [
      {"if kind ~= 'none' and kind ~= 'list' then": "if false then"}),
     (a_pod_that_waits_for_work_is_rung, {"while count > 0 and": "while false and"}),
     (data_that_redis_lost_goes_on_from_what_the_holder_knows, {"{sequence = base,": "{sequence = 0,"}),
+    (writes_that_redis_lost_are_counted, {"math.max(0, base - saved.sequence)": "0"}),
+    (writes_that_redis_lost_are_counted, {"(base > 1 and -1 or 0)": "-1"}),
 ]  # fmt: skip
 SCENES = list(dict.fromkeys(scene for scene, _ in CLOSED))
 

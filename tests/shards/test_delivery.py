@@ -10,8 +10,11 @@ import pytest
 
 from tasks.shards.gateway.session import Event, Session
 from tests.shards.delivering import QUEUE, URL, Cluster, event, until
+from throttle import events
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.support.servers import Client
 
 
@@ -181,6 +184,10 @@ def test_a_full_outbox_gives_the_oldest_shard_up_and_loses_nothing(valkey: Clien
     version = cluster.serving(2)
     one, two = (version, 0), (version, 1)
     valkey.set(QUEUE, "no list")  # so that nothing goes on
+    outgrown: list[Sequence[object]] = []
+
+    def hear(event: events.Event, values: Sequence[object]) -> None:
+        outgrown.extend([values] if event is events.SHARD_OUTGROWN else [])
 
     async def run() -> None:
         a = cluster.a
@@ -195,6 +202,7 @@ def test_a_full_outbox_gives_the_oldest_shard_up_and_loses_nothing(valkey: Clien
             for number in range(15):
                 outbox.put(two, a.fences[two], event(sessions[two], 2 + number, f"two-{number}"))
             assert a.refusals == [(one, "full")]
+            assert outgrown == [(*one, 15, 1500)]
             outbox.close(one, a.fences[one])
             a.release(one)
             valkey.delete(QUEUE)
@@ -205,7 +213,11 @@ def test_a_full_outbox_gives_the_oldest_shard_up_and_loses_nothing(valkey: Clien
                 outbox.put(one, a.fences[one], event(sessions[one], 2 + number, f"one-{number}"))
             assert await outbox.flush(one, a.fences[one], 5.0)
 
-    asyncio.run(run())
+    events.subscribe(hear)
+    try:
+        asyncio.run(run())
+    finally:
+        events.unsubscribe(hear)
     assert sorted(cluster.contents()) == sorted(f"{shard}-{n}" for shard in ("one", "two") for n in range(15))
 
 

@@ -9,6 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from app.local.discord.script import Fault
+from app.probes.watching import shard_readings
+from tests.shards.delivering import QUEUE
 from tests.shards.holding import INTENTS, World, play
 from tests.shards.listening import until
 
@@ -68,3 +70,27 @@ def test_intents_that_discord_refuses_are_tried_once_in_the_whole_fleet(valkey: 
         assert world.gateway.book.counts["identify"] == before + 2
 
     play(valkey, scene, "a", "b", shards=2)
+
+
+def test_what_waits_in_a_pod_is_told_with_its_age(valkey: Client) -> None:
+    async def scene(world: World) -> None:
+        (pod,) = world.pods.values()
+
+        def readings() -> tuple[float, ...]:
+            found = shard_readings(pod.driver.figures(), keeps_door=False)
+            names = ("waiting", "waiting_bytes", "oldest_seconds")
+            return tuple(found[f"headroom_shard_events_{name}"][0][1] for name in names)
+
+        assert readings() == (0, 0, 0)
+        valkey.set(QUEUE, "no list")  # so that nothing goes on
+        world.say()
+        await until(lambda: readings()[0] == 8, world.describe)
+        _, size, age_s = readings()
+        assert size > 8 * len("user_id")
+        await asyncio.sleep(0.1)
+        assert readings()[1:] > (size, age_s)
+        valkey.delete(QUEUE)
+        await world.all_came()
+        await until(lambda: readings() == (0, 0, 0), world.describe)
+
+    play(valkey, scene, "a", shards=2)

@@ -8,6 +8,7 @@ import pytest
 
 from tasks.shards import vocabulary as v
 from tasks.shards.answers import Head, Target
+from tasks.shards.connection import Waiting
 from tasks.shards.telling import Teller
 from throttle import events
 
@@ -89,8 +90,10 @@ def test_votes_and_targets(heard: list[tuple[object, ...]]) -> None:
         ("shard target changed", "active", 8), ("shard target changed", "aborted", 0),
     ]  # fmt: skip
     owns = {(3, n): v.Own(n, ready=n > 0, closing=n > 2) for n in range(4)}
-    found = teller.figures(state._replace(owns=owns))
+    found = teller.figures(state._replace(owns=owns), Waiting(3, 300, float("-inf")))
     assert (found.initialising, found.ready, found.closing) == (1, 2, 1)
     assert (found.active, found.pending, found.leased, found.identifies_left) == (4, 8, False, None)
+    assert (found.waiting.events, found.oldest_s) == (3, float("inf"))
     teller.heard(v.Told(8, 1, 1000, 617, 0), state)
-    assert teller.figures(state).identifies_left == 617
+    found = teller.figures(state, Waiting())
+    assert (found.identifies_left, found.oldest_s) == (617, 0)

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from celery import Celery
 
 from app.local.proxy import Proxy
 from app.local.servers import Server
+from tests.support.replicas import in_step, make_replica
 from tests.support.sentinel import Watched, role
 from tests.support.servers import kinds
 from tests.support.waiting import wait_until
@@ -23,24 +24,6 @@ if TYPE_CHECKING:
 
     from app.local.guard import Guard
     from app.local.servers import Kind
-
-
-def make_replica(server: Server, of: Server | None) -> None:
-    """Make a server a replica of another, or (None) a master."""
-    with server.client() as client:
-        client.execute_command("REPLICAOF", *(("NO", "ONE") if of is None else ("127.0.0.1", str(of.port))))
-
-
-def in_step(master: Server, replica: Server) -> None:
-    """Wait until a replica has all that its master has."""
-
-    def has_all() -> bool:
-        with master.client() as client:
-            found: dict[str, Any] = client.info("replication")  # pyright: ignore[reportAssignmentType]
-        slave = found.get("slave0", {})
-        return slave.get("port") == replica.port and slave["offset"] == found["master_repl_offset"]
-
-    wait_until(has_all, 15.0, what="the replica to be in step")
 
 
 def test_the_server_is_a_replica_for_longer_than_a_ttl(fleet: Fleet) -> None:

@@ -32,6 +32,9 @@ FLEET_READINGS = (
 SHARD_READINGS = (
     Metric("gauge", "headroom_shards", "Shards that this pod holds: initialising, ready, closing.", ("state",)),
     Metric("gauge", "headroom_shard_lease", "1 while this pod may act for what it holds."),
+    Metric("gauge", "headroom_shard_events_waiting", "Events that its shards heard and that are not handed on."),
+    Metric("gauge", "headroom_shard_events_waiting_bytes", "Their size, as Discord sent them."),
+    Metric("gauge", "headroom_shard_events_oldest_seconds", "How long the oldest of them has waited; 0: none does."),
 )
 """Of this pod, where it shares a bot's shards."""
 

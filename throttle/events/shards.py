@@ -58,3 +58,24 @@ IDENTIFY = Event(
         ),
     ),
 )  # fmt: skip
+SHARD_OUTGROWN = Event(
+    "shard outgrown",
+    "The outbox of the pod was full, and the shard whose oldest event waited longest was given up. `events`, `bytes`: "
+    "what it had heard and not handed on. Discord sends it again to whoever resumes the session in time.",
+    ("version", "shard", "events", "bytes"),
+    (
+        Metric("counter", "headroom_shards_outgrown_total", "Shards given up for want of room."),
+        Metric("counter", "headroom_shard_events_outgrown_total", "Events that they had heard.", (), "events"),
+    ),
+)
+SHARD_FORGOTTEN = Event(
+    "shard forgotten",
+    "Redis has forgotten what a shard handed on: it lost data, or another server goes on in its place. `how`: part "
+    "(`events` of them, wanted or not), session (it knows nothing of the session, and nobody how many). Those that "
+    "consumers had taken by then are not lost.",
+    ("version", "shard", "how", "events"),
+    (
+        Metric("counter", "headroom_shard_forgotten_total", "Times that Redis forgot what was handed on.", ("how",)),
+        Metric("counter", "headroom_shard_events_forgotten_total", "Events of these.", (), "events"),
+    ),
+)

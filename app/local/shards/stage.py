@@ -5,13 +5,16 @@ The pods are the application's own workers with the settings that a bot needs; `
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
+
+import redis
 
 from app.local.discord import checker, remote
 from app.local.discord.intents import ORDINARY
 from app.local.guard import Guard
 from app.local.processes import Placement, start_pod, wait_ready
-from app.local.servers import Server
+from app.local.servers import Server, free_port
 from app.local.shards import consumer
 from app.local.waiting import wait_until
 from app.shards.commands import Reached
@@ -20,8 +23,6 @@ from tasks.shards.operations import Numbers, Operations, read_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import redis
 
     from app.local.discord.book import Entry
     from app.local.guard import Process
@@ -74,6 +75,8 @@ class BotStage:
         self.records = self.folder / consumer.FILE
         self.server = Server(self.guard, options=server)
         self.pods: dict[str, Process] = {}
+        self.probes: dict[str, int] = {}
+        """Port at which a pod tells of itself."""
         self.concurrency = concurrency
         self._asked = shards, guilds
         self._numbers = Numbers(ttl_ms=round(ttl_s * 1000))
@@ -95,10 +98,19 @@ class BotStage:
         """End every process and remove the folder."""
         self.guard.close()
 
+    def start_redis(self) -> None:
+        """Start the server. Raises ServerError."""
+        self.server.start()
+
+    @property
+    def redis_url(self) -> str:
+        """Where everybody finds Redis."""
+        return self.server.url
+
     def start_surroundings(self) -> None:
         """Start the server and the stand-in. Raises as `start`."""
-        self.server.start()
-        self.client: redis.Redis = self.server.client()
+        self.start_redis()
+        self.client: redis.Redis = redis.Redis.from_url(self.redis_url)
         shards, guilds = self._asked
         self.discord = remote.start(self.guard, self.folder, shards=shards, guilds=guilds, concurrency=self.concurrency)
 
@@ -119,9 +131,9 @@ class BotStage:
             "SHARD_TASK": consumer.TASK,
             "SHARD_EVENTS": f"*={consumer.QUEUE}",
         }
-        self._hears = Placement(self.server.url, self.folder, self._settings)
-        self._holds = Placement(self.server.url, self.folder, {**self._settings, **bot})
-        hearing = start_pod(
+        self._hears = Placement(self.redis_url, self.folder, self._settings)
+        self._holds = Placement(self.redis_url, self.folder, {**self._settings, **bot})
+        self.consumer = start_pod(
             self.guard,
             self._hears,
             "consumer",
@@ -131,13 +143,14 @@ class BotStage:
             events=False,
         )
         started = [self.add_pod(f"pod-{number}") for number in range(1, pods + 1)]
-        wait_ready([hearing, *started])
+        wait_ready([self.consumer, *started])
 
     def add_pod(self, name: str) -> Process:
         """Start one more pod that holds shards, and return at once."""
+        self.probes[name] = free_port()
         pod = start_pod(
             self.guard,
-            self._holds,
+            replace(self._holds, settings={**self._holds.settings, "PROBE_PORT": str(self.probes[name])}),
             name,
             pool="solo",
             arguments=["--queues", "task_queue"],

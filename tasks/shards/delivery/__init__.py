@@ -62,8 +62,11 @@ after it came, answered or not        all of it: events published, sequence save
 between READY and its DELIVER         no session: a successor identifies
 ====================================  ===========================================================================
 
-When Redis loses its data, what was handed on is lost with its queues. What was not stays in the pods and goes on as
-soon as SYNC has told Redis who holds what.
+When Redis loses its data, or a replica takes over that had not all of it, what was handed on is lost with its queues.
+What was not stays in the pods and goes on as soon as SYNC has told Redis who holds what. Each pod tells DELIVER up to
+where its shard's session is handed on, so nothing of it comes twice, and DELIVER answers how much of that Redis knows
+nothing of any more; it is counted. A pod that dies in the same moment leaves only what Redis still has: its successor
+resumes there, and what came after is handed on again.
 
 DELIVER touches a bot's cluster, queues and a fleet's bells at once. It is the one operation of shards that cannot be
 used on a Redis Cluster, where these lie on different nodes.

@@ -15,6 +15,7 @@ not held   the shard is not ours (now): everything is kept until `close`
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from tasks.shards.delivery.calls import MOST_ENTRIES, PRUNED, Batch
@@ -136,7 +137,7 @@ class Backlog:
     def oldest_s(self) -> float:
         """When the oldest event in it was heard."""
         events = (item for chapter in self.chapters for item in chapter.items if isinstance(item, Item))
-        return next((item.heard_s for item in events), float("inf"))
+        return next((item.heard_s for item in events), inf)
 
     @property
     def empty(self) -> bool:
@@ -253,3 +254,8 @@ class Backlog:
         if self.chapters and self.chapters[0].told and self.standing != "not held":
             self.chapters[0].note_log(told)
         self.hungry = len(told.entries) >= MOST_ENTRIES
+
+
+def size(backlogs: Collection[Backlog]) -> tuple[int, int]:
+    """Events in all of them, and their bytes."""
+    return sum(backlog.events for backlog in backlogs), sum(backlog.bytes for backlog in backlogs)

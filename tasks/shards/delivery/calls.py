@@ -69,6 +69,8 @@ class Delivered(NamedTuple):
     now_ms: int = 0
     odd: str = ""
     """The key of a queue that is no list."""
+    forgotten: int = 0
+    """So many sequences were handed on that Redis has forgotten; -1: it has forgotten the session."""
 
 
 class Overlapped(NamedTuple):
@@ -159,7 +161,7 @@ def read_delivered(answer: Any) -> Delivered:
         return Delivered(code, odd=_text(answer[1]))
     if len(answer) == 1:
         return Delivered(code)
-    return Delivered(code, int(answer[1]), _text(answer[2]), int(answer[3]))
+    return Delivered(code, int(answer[1]), _text(answer[2]), int(answer[3]), forgotten=int(answer[4]))
 
 
 def read_turn(answer: Any) -> tuple[int, int, bytes | None]:

@@ -15,13 +15,17 @@ import asyncio
 import logging
 import time
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
+from tasks.shards.connection import Waiting
 from tasks.shards.delivery import calls
-from tasks.shards.delivery.backlog import MARGIN_S, Backlog
+from tasks.shards.delivery.backlog import MARGIN_S, Backlog, size
 from tasks.shards.delivery.callback import call_back
+from tasks.shards.delivery.clock import ServerClock
 from tasks.shards.delivery.pipeline import ERRORS, Pipeline
 from tasks.shards.delivery.sessions import Sessions
+from tasks.shards.delivery.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -81,9 +85,8 @@ class Outbox:
         self._moved = asyncio.Condition()
         self._running: set[asyncio.Task[Any]] = set()
         self._lazy_s = 0.0
-        self._clock_ms = 0.0
-        self._clock_known = False  # the server's clock less this process's
-        self._odd: dict[str, float] = {}
+        self._clock = ServerClock()
+        self._teller = Teller()
 
     # -- from the holder
 
@@ -177,10 +180,10 @@ class Outbox:
             task.cancel()
         await self._redis.close()
 
-    def waiting(self) -> tuple[int, int]:
-        """Events in the outbox, and their bytes."""
+    def waiting(self) -> Waiting:
+        """What is in it."""
         every = self._backlogs.values()
-        return sum(backlog.events for backlog in every), sum(backlog.bytes for backlog in every)
+        return Waiting(*size(every), min((backlog.oldest_s for backlog in every), default=inf))
 
     # -- inside
 
@@ -203,11 +206,11 @@ class Outbox:
             logger.error("shards: the outbox failed: %r", error, exc_info=error)
 
     def _bound(self) -> None:
-        events, size = self.waiting()
-        while events > self._most[0] or size > self._most[1]:
+        events, bytes_ = size(self._backlogs.values())
+        while events > self._most[0] or bytes_ > self._most[1]:
             full = min(self._backlogs.values(), key=lambda backlog: backlog.oldest_s)
-            events, size = events - full.events, size - full.bytes
-            logger.warning("shards: %d events of %s wait; it is given up, and resumed later", full.events, full.slot)
+            events, bytes_ = events - full.events, bytes_ - full.bytes
+            self._teller.full(full)
             full.give_up()
             self._holder.refused(full.slot, full.fence, "full")
 
@@ -224,7 +227,7 @@ class Outbox:
                 try:
                     await self._call(asked)
                 except ERRORS as error:
-                    logger.warning("shards: Redis does not answer (%s); %d events wait", error, self.waiting()[0])
+                    self._teller.away(error, size(self._backlogs.values())[0])
                     await asyncio.sleep(AGAIN_S)
                 async with self._moved:
                     self._moved.notify_all()
@@ -275,11 +278,8 @@ class Outbox:
             self._spawn(call_back(backlog, self._callback, holds, partial(self._look_at, slot)))
 
     def _compare(self, backlog: Backlog, now_s: float) -> None:
-        if backlog.chapters and self._clock_known:
-            backlog.chapters[0].compare(self._to_ms(now_s), self._to_ms)
-
-    def _to_ms(self, at_s: float) -> int:
-        return round(at_s * 1000 + self._clock_ms)
+        if backlog.chapters and self._clock.known:
+            backlog.chapters[0].compare(self._clock.to_ms(now_s), self._clock.to_ms)
 
     async def _call(self, asked: list[tuple[Backlog, Batch | None, tuple[Argument, ...]]]) -> None:
         sent_s = time.monotonic()
@@ -296,25 +296,19 @@ class Outbox:
         before = backlog.standing
         if batch is None:
             log = calls.read_overlapped(answer)
-            self._note_clock(log.now_ms, at_s)
+            self._clock.note(log.now_ms, at_s)
             backlog.note_log(log)
         else:
             told = calls.read_delivered(answer)
             if told.now_ms:
-                self._note_clock(told.now_ms, at_s)
+                self._clock.note(told.now_ms, at_s)
+            if told.forgotten:
+                self._teller.forgotten(backlog.slot, told.forgotten)
             if told.odd:
-                self._tell_odd(told.odd)
+                self._teller.odd(told.odd)
                 backlog.pause_s = time.monotonic() + AGAIN_S
             backlog.delivered(batch, told, time.monotonic())
         if backlog.standing != before:
             self._wake.set()
             if backlog.standing in ("over", "not held"):
                 self._holder.refused(backlog.slot, backlog.fence, "over" if backlog.standing == "over" else "not held")
-
-    def _note_clock(self, now_ms: int, at_s: float) -> None:
-        self._clock_ms, self._clock_known = now_ms - at_s * 1000, True
-
-    def _tell_odd(self, key: str) -> None:
-        if time.monotonic() > self._odd.get(key, 0.0):
-            self._odd[key] = time.monotonic() + 60.0
-            logger.error("shards: nothing is handed on: the key %r in Redis is no list; look with TYPE", key)

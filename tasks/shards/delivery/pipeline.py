@@ -1,14 +1,18 @@
-"""The delivery's connection to Redis: commands in one round trip, their scripts loaded where they are missing."""
+"""The delivery's connection to Redis: commands in one round trip, their scripts loaded where they are missing.
+
+A server that takes no writes is a replica now (a fail-over), and an open connection would stay with it for ever: it is
+given up, and the next one leads to whoever is the master. What was done before that is not done twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
 from tasks.shards.delivery import calls
 
@@ -19,6 +23,11 @@ if TYPE_CHECKING:
 
 ANSWER_S = 2.0
 ERRORS = (RedisError, OSError, asyncio.TimeoutError)
+
+
+def is_read_only(answer: object) -> TypeGuard[RedisError]:
+    """Whether the server is a replica. Before version 7 a script's refusal has no class of its own."""
+    return isinstance(answer, ReadOnlyError) or (isinstance(answer, RedisError) and "READONLY" in str(answer))
 
 
 class Pipeline:
@@ -34,12 +43,19 @@ class Pipeline:
         )
 
     async def ask(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """The answers of all, errors of single commands among them. Raises one of ERRORS where there is none."""
+        """The answers of all, errors of single commands among them.
+
+        Raises one of ERRORS where there is none, or where a command met a replica.
+        """
         answers = await self._send(commands)
         if any(isinstance(answer, NoScriptError) for answer in answers):
             for name in calls.OPERATIONS:
                 await self._client.script_load(calls.script(name).source)
             answers = await self._send(commands)  # of what was done, none is done twice
+        for answer in answers:
+            if is_read_only(answer):
+                await self._client.connection_pool.disconnect()
+                raise answer
         return answers
 
     async def _send(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:

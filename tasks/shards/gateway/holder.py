@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 
-    from tasks.shards.connection import Owner
+    from tasks.shards.connection import Owner, Waiting
     from tasks.shards.delivery.delivery import Outbox
     from tasks.shards.delivery.holder import Why
     from tasks.shards.gateway.session import Event, Session
@@ -126,6 +126,10 @@ class Holder:
             asyncio.get_running_loop().call_soon(self.owner.closed, slot, fence)
         else:
             held.end(how)
+
+    def waiting(self) -> Waiting:
+        """See `connection.Connections`."""
+        return self.outbox.waiting()
 
     async def end(self) -> None:
         """Close what is left, within `close_s`; its sessions stay."""

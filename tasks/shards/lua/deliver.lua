@@ -21,7 +21,8 @@
 --   sequence, deed (push: to a queue; line: to its guild's line; note: it was handed on otherwise; skip: it repeats an
 --   entry; pass: nobody wants it), where (push: which queue, from 1; skip: the entry; line: queue and task that starts
 --   the line), guild, guild >> 22, identity, ms since it was heard, replayed (1, 0), message, message that starts the line
--- RETURNS {code, sequence, began, now}   sequence: the saved one; began: of the pending target's last READY, ''
+-- RETURNS {code, sequence, began, now, forgotten}   sequence: the saved one; began: of the pending target's last READY, '';
+--         forgotten: so many sequences were handed on that this Redis knows nothing of, -1: it knows nothing at all
 --         code SERVES; WAITS: the target is pending, and nothing was done from the first that is no skip or pass
 --       | {code}          NOT_HELD | OVER | OLDER: the holder has a newer session
 --       | {UNUSABLE, key} the key of a queue is no list; nothing was done
@@ -34,8 +35,10 @@ if saved and (saved.fence > fence or (saved.fence == fence and
     (saved.generation > generation or (saved.generation == generation and saved.id == NONE)))) then return {OLDER} end
 
 local base = tonumber(ARGV[12])
+local same = saved and saved.id == ARGV[10]
+local forgotten = same and math.max(0, base - saved.sequence) or (base > 1 and -1 or 0) -- READY is 1
 local s = {sequence = base, fence = fence, generation = generation, id = ARGV[10], url = ARGV[11]}
-if saved and saved.id == s.id then s.sequence = math.max(saved.sequence, base) end
+if same then s.sequence = math.max(saved.sequence, base) end
 local active, pending = target(ACTIVE), target(PENDING)
 local other = found == SERVES and pending and pending.v ~= v and pending
 local began = other and call('HGET', overlap(other.v), 'began') or ''
@@ -92,4 +95,4 @@ local ring_for = bells({KEYS[2]}, {'', 30000, ARGV[16], 1, 0})
 for key, count in pairs(rung) do
   while count > 0 and ring_for(key) == 1 do count = count - 1 end
 end
-return {found, s.sequence, began, now_ms}
+return {found, s.sequence, began, now_ms, forgotten}

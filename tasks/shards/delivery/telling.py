@@ -1,0 +1,46 @@
+"""What an outbox tells of itself: events (`throttle.events`) and lines for a person. Nothing is decided here."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from throttle import events
+
+if TYPE_CHECKING:
+    from tasks.shards.delivery.backlog import Backlog
+    from tasks.shards.vocabulary import Slot
+
+logger = logging.getLogger(__name__)
+
+SAID_AGAIN_S = 60.0
+
+
+class Teller:
+    """Of one outbox."""
+
+    def __init__(self) -> None:
+        """Nothing was said."""
+        self._odd: dict[str, float] = {}
+
+    def full(self, backlog: Backlog) -> None:
+        """There is no room, and this shard is about to be given up."""
+        logger.warning("shards: %d events of %s wait; it is given up, and resumed later", backlog.events, backlog.slot)
+        events.emit(events.SHARD_OUTGROWN, *backlog.slot, backlog.events, backlog.bytes)
+
+    def away(self, error: BaseException, waiting: int) -> None:
+        """No answer came, and so many events wait."""
+        logger.warning("shards: Redis does not answer (%s); %d events wait", error, waiting)
+
+    def forgotten(self, slot: Slot, count: int) -> None:
+        """Redis has forgotten so many sequences of a session, or (-1) all of it."""
+        what = f"{count} events that {slot} handed on" if count > 0 else f"the session of {slot}"
+        logger.warning("shards: Redis has forgotten %s; what nobody had taken there is lost", what)
+        events.emit(events.SHARD_FORGOTTEN, *slot, "part" if count > 0 else "session", max(0, count))
+
+    def odd(self, key: str) -> None:
+        """A queue is none. Said once a minute."""
+        if time.monotonic() > self._odd.get(key, 0.0):
+            self._odd[key] = time.monotonic() + SAID_AGAIN_S
+            logger.error("shards: nothing is handed on: the key %r in Redis is no list; look with TYPE", key)
