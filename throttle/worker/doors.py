@@ -31,6 +31,10 @@ class Door(Protocol):
         """Full keys of the normal queues that are consumed, where they are in the fleet's Redis; else none."""
         ...
 
+    def fetches(self) -> bool:
+        """Whether a message may be on its way that would go back before those that were fetched earlier."""
+        ...
+
     def put_back(self, message: Any) -> None:
         """Give a delivered message back to its queue, where it came from if the broker can."""
         ...
@@ -118,6 +122,10 @@ class RedisDoor:
             for priority in channel.priority_steps
         ]
 
+    def fetches(self) -> bool:
+        """Whether a BRPOP is under way: what it brings goes to the head first, as it is the newest."""
+        return bool(self._channel._in_poll)
+
     def put_back(self, message: Any) -> None:
         """To the head. Two round trips."""
         self._channel.qos.restore_by_tag(message.delivery_tag)
@@ -158,6 +166,10 @@ class BrokerDoor:
     def waits_for(self) -> list[str]:
         """None: they are not in the fleet's Redis."""
         return []
+
+    def fetches(self) -> bool:
+        """No matter: such a broker knows each message's place."""
+        return False
 
     def put_back(self, message: Any) -> None:
         """As the broker does it; RabbitMQ to where it was."""

@@ -98,6 +98,10 @@ class RequeueGate(Hosting):
 
     # -- what a drain asks
 
+    def fetches(self) -> bool:
+        """See `Shedding`; here it is a BRPOP that is under way, for a second at most."""
+        return super().fetches() or (self.door is not None and self.door.fetches())
+
     def known(self) -> dict[int, Any]:
         """Requests by permit."""
         return dict(self.permits)

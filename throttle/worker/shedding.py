@@ -57,8 +57,9 @@ class Shedding:
         raise NotImplementedError
 
     def fetches(self) -> bool:
-        """Whether the answer to a TAKE is on its way."""
-        return self.driver.state.phase == "take"
+        """Whether one more message may come: a TAKE is under way, or the machine has not heard yet that it drains."""
+        state = self.driver.state
+        return state.phase == "take" or not state.drain
 
     def wake(self) -> None:
         """Make the loop turn once."""
