@@ -16,9 +16,13 @@ from its head: TURN (`tasks/shards/lua/turn.lua`) tells it the head, and takes t
   limits, retries and dead letters are those of every task, and the guild goes on without it.
 - After `SLICE_S`, and when its pod drains, the task publishes itself again and ends: other work has its turn.
 
-A task that was lost (purged, a dead letter) leaves a line without anybody. A quarter of an hour after its last sign of
-life the next event of the guild starts another one. An event that is worked on for longer than that may run beside
-itself.
+- A task that is lost (killed at its time limit, a dead letter) leaves a line without anybody. TURN notes by which take
+  the fleet holds the task's message; the script that puts the guild's next event in the line finds that the take counts
+  no more, and starts another task. If the first one comes again after all, it has the line no more, and ends.
+
+A task that is lost before it began (purged from its queue), and one whose take the script cannot look up (there is none
+with `gate="requeue"`; the workers are of another fleet), is given up a quarter of an hour after its last sign of life.
+An event that is worked on for longer than that may run beside itself.
 """
 # pyright: basic
 
@@ -31,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
-from redis.exceptions import RedisError
 
 from tasks.shards.delivery import calls
 from tasks.shards.keys import Keys
@@ -40,6 +43,7 @@ from throttle import draining
 from throttle.errors import TemporaryError
 from throttle.lua import evaluate
 from throttle.worker import ownership
+from throttle.worker.faults import AWAY
 
 if TYPE_CHECKING:
     from celery import Task
@@ -54,18 +58,20 @@ MOST_TRIES = 2
 class Line:
     """A guild's line as the task sees it. Every question is one round trip."""
 
-    def __init__(self, app: Any, bot: str, guild: int, owner: str) -> None:
-        """Nothing is sent. `owner`: the id of the task."""
-        self._client = ownership.operations(app).client
+    def __init__(self, task: Task, bot: str, guild: int) -> None:
+        """Nothing is sent. The line's owner is the id of the `task`."""
+        fleet, mark = ownership.operations(task.app), ownership.mark(task)
+        self._client = fleet.client
+        self._held = (fleet.keys.held(mark["member"]), str(mark["take"])) if "take" in mark else ("", "")
         self._calls = calls.Calls(Operations(Keys(bot), Numbers()), "", 1.0)
-        self._guild, self._owner, self._turn, self._done = guild, owner, 0, 0
+        self._guild, self._owner, self._turn, self._done = guild, str(task.request.id), 0, 0
 
     def head(self) -> tuple[int, dict[str, Any]] | None:
         """How often the head was begun, this time included, and what it is; None: there is none, or not for us.
 
         Raises what Redis raises.
         """
-        tries, message = self._ask(begin=True)
+        tries, message = self._ask("begin")
         return (tries, json.loads(message)) if message is not None else None
 
     def done(self) -> None:
@@ -74,10 +80,14 @@ class Line:
 
     def goes_on(self) -> bool:
         """Whether there is another event, for later. Raises what Redis raises."""
-        return self._ask(begin=False)[1] is not None
+        return self._ask("ask")[1] is not None
 
-    def _ask(self, *, begin: bool) -> tuple[int, bytes | None]:
-        command = self._calls.turn(self._guild, self._owner, self._turn, self._done, begin=begin)
+    def is_queued(self) -> None:
+        """The task waits in its queue for its next start, and this one ends. Raises what Redis raises."""
+        self._ask("queued")
+
+    def _ask(self, begin: calls.Begin) -> tuple[int, bytes | None]:
+        command = self._calls.turn(self._guild, self._owner, self._turn, self._done, begin=begin, held=self._held)
         answer = evaluate(self._client, command, calls.script("turn").source)
         self._turn, tries, message = calls.read_turn(answer)
         return tries, message
@@ -90,7 +100,7 @@ def in_order(self: Task, bot: str, guild: str) -> int:
     Raises:
         TemporaryError: Redis was away; the task comes again.
     """
-    line = Line(self.app, bot, int(guild), str(self.request.id))
+    line = Line(self, bot, int(guild))
     end_s, worked, on = time.monotonic() + SLICE_S, 0, True
     try:
         while on and (found := line.head()) is not None:
@@ -99,7 +109,8 @@ def in_order(self: Task, bot: str, guild: str) -> int:
             worked += 1
         if not on and line.goes_on():
             _go_on(self, bot, guild)
-    except RedisError as error:
+            line.is_queued()
+    except AWAY as error:
         raise TemporaryError(f"the line of guild {guild}: {error}") from error
     return worked
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 GUILDS, EACH = 6, 40
 BOT = """
-import os, signal, time
+import contextlib, os, signal, time
 import redis
+from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
 
 @shared_task(bind=True, name="bot.on_event", ignore_result=True)
@@ -40,6 +41,10 @@ def on_event(self, name, data):
     if data["content"] == "kills" and client.incr("kills") <= 2:
         os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+    if data["content"] == "hangs" and client.incr("hangs") == 1:
+        with contextlib.suppress(SoftTimeLimitExceeded):
+            time.sleep(60)
+        time.sleep(60)
     time.sleep(0.01)
     client.rpush("done:" + data["guild_id"], data["content"])
 """
@@ -144,3 +149,19 @@ def test_an_event_that_raises_or_kills_leaves_its_line(
     assert begun.count("raises") == 2
     assert begun.count("kills") == 3
     assert begun.index("c") < len(begun) - 1 - begun[::-1].index("kills")
+
+
+def test_a_line_whose_task_was_killed_goes_on_with_the_next_event(
+    workers: Workers, valkey: Client, app: Celery, tmp_path: Path
+) -> None:
+    """The event does not end at its time limit, so that its process is killed; with it ends the task."""
+    (tmp_path / "bot_of_test.py").write_text(BOT)
+    limits: dict[str, Any] = {"TASK_TIME_LIMITS": "task_queue=1/2"}
+    workers.start(1, arguments=["--include", "bot_of_test"], PYTHONPATH=str(tmp_path), **limits)
+    heard = Heard(valkey, app, "bot.on_event", ordered="*")
+    heard.put([(1, "hangs"), (1, "a")])
+    wait_until(lambda: "Hard time limit" in workers.logs(), 30.0, what=workers.logs)
+    wait_until(lambda: not valkey.keys("{headroom:default}:held:*"), 10.0)
+    assert words(valkey, f"done:{guild(1)}") == []
+    heard.put([(1, "b")])
+    wait_until(lambda: words(valkey, f"done:{guild(1)}") == ["hangs", "a", "b"], 30.0, what=workers.logs)

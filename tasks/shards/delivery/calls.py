@@ -22,6 +22,8 @@ CODES: dict[int, Code] = {1: "serves", -1: "not held", -2: "waits", -3: "over", 
 MOST_ENTRIES = 1000
 PRUNED = -2
 """In place of when READY came: what was before it is out of the log, with this call."""
+Begin = Literal["begin", "ask", "queued"]
+BEGIN: dict[Begin, int] = {"begin": 1, "ask": 0, "queued": -1}
 Deed = Literal["push", "line", "note", "skip", "pass"]
 
 
@@ -134,9 +136,14 @@ class Calls:
             batch.ready_ago_ms, batch.reached, self._ratio, len(batch.gone), *batch.gone, *told,
         )  # fmt: skip
 
-    def turn(self, guild: int, owner: str, turn: int, done: int, *, begin: bool = True) -> tuple[Argument, ...]:
-        """Go on with a guild's line, from its first event with `turn` 0. Answer: `read_turn`."""
-        return self._command("turn", (), guild, owner, turn, done, int(begin))
+    def turn(
+        self, guild: int, owner: str, turn: int, done: int, *, begin: Begin = "begin", held: tuple[str, str] = ("", "")
+    ) -> tuple[Argument, ...]:
+        """Go on with a guild's line, from its first event with `turn` 0. Answer: `read_turn`.
+
+        `held`: key and field by which the fleet holds the message of the task, empty when it does not.
+        """
+        return self._command("turn", (), guild, owner, turn, done, BEGIN[begin], *held)
 
 
 def read_session(answer: Any) -> tuple[str, int, str] | None:

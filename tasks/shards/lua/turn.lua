@@ -5,7 +5,9 @@
 -- ARGV[7] owner           id of the task
 -- ARGV[8] turn            as it was told at its start; 0: it starts
 -- ARGV[9] done            how many heads it has worked on in this turn; told again, none goes twice
--- ARGV[10] begin          1: it begins the next head now; 0: it only asks
+-- ARGV[10] begin          1: it begins the next head now; 0: it only asks; -1: it is in its queue again, and ends
+-- ARGV[11] held           key of the hash that holds its message, '' unknown
+-- ARGV[12] take           field of that hash
 -- RETURNS {turn, tries, message}   the head, and how often it was begun, this time included
 --       | {turn}          nothing is left: the turn is over
 --       | {0}             another one has the line
@@ -27,5 +29,8 @@ if not message then
   call('DEL', at)
   return {mine}
 end
+local begin = tonumber(ARGV[10])
+if begin == 1 and ARGV[11] ~= '' then call('HSET', at, 'held', ARGV[11], 'take', ARGV[12])
+elseif begin == -1 then call('HDEL', at, 'held', 'take') end
 call('PEXPIRE', at, TURN_MS)
-return {mine, call('HINCRBY', at, 'tries', tonumber(ARGV[10])), message}
+return {mine, call('HINCRBY', at, 'tries', math.max(begin, 0)), message}
