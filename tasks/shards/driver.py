@@ -243,7 +243,9 @@ class Driver:
                     await self._vote(told, rounds)
                 case v.SendLeave():
                     await self.ask(ops.leave())
-        except ERRORS as error:
+        except Exception as error:
+            if not isinstance(error, ERRORS):  # an answer that makes no sense is none
+                logger.exception("shards: %s failed", type(command).__name__)
             self._lost(error)
             if isinstance(command, v.SendSync | v.SendClaim | v.SendRelease):
                 self.feed(v.Unanswered(command))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,7 @@ import pytest
 
 from app.local.discord.script import Fault
 from tasks.shards.keys import Keys
-from tests.shards.holding import World, play
+from tests.shards.holding import NUMBERS, World, play
 from tests.shards.listening import until
 
 if TYPE_CHECKING:
@@ -147,6 +148,27 @@ def test_a_new_total_waits_for_one_of_its_shards_that_has_fallen(
         assert active.total == 4
         script.faults.clear()
         await world.serves(6)
+        world.say(3)
+        await world.all_came()
+
+    play(valkey, scene, "a", "b")
+
+
+def test_what_a_pod_cannot_read_in_redis_ends_nothing(valkey: Client) -> None:
+    """A heartbeat of another kind (of another version, or of a person): it is told, and over when that is gone."""
+
+    async def scene(world: World) -> None:
+        stranger = "stranger#1"
+        valkey.zadd(Keys("1").nodes(), {stranger: int(time.time() + 3600) * 1000})
+        valkey.set(f"{Keys('1').namespace()}node:hb:{stranger}", "of another kind")
+        valkey.hincrby(Keys("1").state(), "rev", 1)
+        await asyncio.sleep(1.0)
+        valkey.zrem(Keys("1").nodes(), stranger)
+        valkey.delete(f"{Keys('1').namespace()}node:hb:{stranger}")
+        await asyncio.sleep(NUMBERS.ttl_ms / 1000)
+        assert world.codes() == []
+        assert await world.pods["a"].drain()
+        await world.serves(4)
         world.say(3)
         await world.all_came()
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tasks.shards.gateway.session import Event, Session
-from tests.shards.delivering import QUEUE, URL, Cluster, event, until
+from tests.shards.delivering import QUEUE, URL, Cluster, Plain, event, until
 from throttle import events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tasks.shards.delivery.parcels import Written
     from tests.support.servers import Client
 
 
@@ -131,7 +132,10 @@ def test_what_nobody_wants_moves_the_sequence_seldom(valkey: Client) -> None:
 
 
 def test_what_a_session_makes_for_itself_is_left_out(valkey: Client) -> None:
-    """GUILD_CREATE of the guilds that READY named; not of one that the bot comes to, nor the same one's later."""
+    """GUILD_CREATE of the guilds that READY named; not of one that the bot comes to, nor the same one's later.
+
+    A guild that went before it came is none of them any more: thrown out, and asked back; or in an outage, and over it.
+    """
     cluster = Cluster(valkey)
     slot = (cluster.serving(), 0)
 
@@ -140,14 +144,15 @@ def test_what_a_session_makes_for_itself_is_left_out(valkey: Client) -> None:
         async with a.outbox() as outbox:
             await outbox.open(slot, fence)
             session = Session("s1", 1, URL)
-            outbox.began(slot, fence, session, [11, 12])
-            for sequence, (name, of) in enumerate([("own", 11), ("joined", 13), ("own", 12), ("again", 12)], start=2):
-                data = {"id": str(of), "content": name}
-                outbox.put(slot, fence, Event(session.id, sequence, "GUILD_CREATE", data, 10))
+            outbox.began(slot, fence, session, [11, 12, 14])
+            told = [("own", 11), ("joined", 13), ("own", 12), ("again", 12), ("left", 14), ("back", 14)]
+            for sequence, (content, of) in enumerate(told, start=2):
+                name = "GUILD_DELETE" if content == "left" else "GUILD_CREATE"
+                outbox.put(slot, fence, Event(session.id, sequence, name, {"id": str(of), "content": content}, 10))
             assert await outbox.flush(slot, fence, 5.0)
 
     asyncio.run(run())
-    assert cluster.contents() == ["joined", "again"]
+    assert cluster.contents() == ["joined", "again", "left", "back"]
 
 
 def test_a_session_is_handed_on_to_its_end_before_the_next(valkey: Client) -> None:
@@ -219,6 +224,69 @@ def test_a_full_outbox_gives_the_oldest_shard_up_and_loses_nothing(valkey: Clien
     finally:
         events.unsubscribe(hear)
     assert sorted(cluster.contents()) == sorted(f"{shard}-{n}" for shard in ("one", "two") for n in range(15))
+
+
+def test_an_event_that_cannot_be_written_holds_up_its_shard_alone(
+    valkey: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A setting of the application's may be wrong: it is told, and what waits goes on when it is right."""
+    cluster = Cluster(valkey)
+    version = cluster.serving(2)
+    one, two = (version, 0), (version, 1)
+
+    class Wrong(Plain):
+        wrong = True
+
+        def write(self, event: Event, identity: str) -> Written:
+            if self.wrong and event.session_id == "s1":
+                raise LookupError("no such queue")
+            return super().write(event, identity)
+
+    async def run() -> None:
+        a, writer = cluster.a, Wrong()
+        sessions = {one: Session("s1", 1, URL), two: Session("s2", 1, URL)}
+        async with a.outbox(writer=writer) as outbox:
+            for slot, session in sessions.items():
+                await outbox.open(slot, a.fences[slot])
+                outbox.began(slot, a.fences[slot], session, [])
+            for number in range(5):
+                for slot, session in sessions.items():
+                    outbox.put(slot, a.fences[slot], event(session, 2 + number, f"{session.id}-{number}"))
+            assert await outbox.flush(two, a.fences[two], 5.0)
+            assert not await outbox.flush(one, a.fences[one], 0.6)
+            (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+            assert told.endswith(
+                f"of shard {one} is handed on: its events cannot be written ({LookupError('no such queue')!r})"
+            )
+            writer.wrong = False
+            assert await outbox.flush(one, a.fences[one], 5.0)
+
+    asyncio.run(run())
+    assert sorted(cluster.contents()) == sorted(f"{shard}-{n}" for shard in ("s1", "s2") for n in range(5))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError])
+def test_what_a_callback_raises_ends_nothing(valkey: Client, error: type[BaseException]) -> None:
+    """Not the loop that holds the connections, and the event does not come again."""
+    cluster = Cluster(valkey)
+    slot = (cluster.serving(), 0)
+    called: list[str] = []
+
+    async def callback(event: Event) -> None:
+        called.append(event.data["content"])
+        raise error
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        async with a.outbox(callback=callback) as outbox:
+            await outbox.open(slot, fence)
+            outbox.began(slot, fence, Session("s1", 1, URL), [])
+            for number in range(3):
+                outbox.put(slot, fence, event(Session("s1", 1, URL), 2 + number, f"{number}"))
+            assert await outbox.flush(slot, fence, 5.0)
+
+    asyncio.run(run())
+    assert called == ["0", "1", "2"]
 
 
 def test_a_callback_has_each_event_in_order_and_its_errors_stop_nothing(valkey: Client) -> None:

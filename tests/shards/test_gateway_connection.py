@@ -507,6 +507,23 @@ def test_what_makes_no_sense_is_closed_and_resumed() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("data", [[], None, "text", 7])
+def test_a_dispatch_whose_data_is_no_object_is_passed_over(data: Any) -> None:
+    """kordlib/kord#42: Discord sends a PRESENCES_REPLACE with a list. Whoever closes for it gets it again by RESUME."""
+
+    async def scene(gateway: Gateway) -> None:
+        heard = await Heard(gateway).settled()
+        type_in(gateway, "ann")
+        gateway.say(0, "PRESENCES_REPLACE", data, numbered=False)
+        type_in(gateway, "ben")
+        await until(lambda: heard.ear.typed() == ["ann", "ben"], heard.describe)
+        assert heard.ear.whys == []
+        assert "PRESENCES_REPLACE" not in [event.name for event in heard.ear.events]
+        await heard.connection.close(4000)
+
+    play(scene)
+
+
 # ---------------------------------------------------------------- closing
 
 

@@ -100,9 +100,9 @@ class Backlog:
         if chapter is None or chapter.session.id != event.session_id:
             raise ValueError(f"shard {self.slot}: an event of session {event.session_id!r}, not the current one")
         guild = guild_of(event.name, event.data)
-        if event.name == "GUILD_CREATE" and guild in self._own_guilds:
-            self._own_guilds.discard(guild)
-            wanted = False
+        if event.name in ("GUILD_CREATE", "GUILD_DELETE") and guild in self._own_guilds:
+            self._own_guilds.discard(guild)  # one that goes before it came: if it comes after that, it is news
+            wanted = wanted and event.name == "GUILD_DELETE"
         if not wanted:
             chapter.passed(event.sequence)
             return False

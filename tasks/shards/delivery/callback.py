@@ -6,6 +6,7 @@ the shard, calls again what was called. What a callback raises is logged, and th
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 Callback: TypeAlias = "Callable[[Event], Awaitable[None] | None]"
 logger = logging.getLogger(__name__)
+
+
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled this task; else it is the callback's own doing."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def call_back(backlog: Backlog, callback: Callback, holds: Callable[[], bool], done: Callable[[], None]) -> None:
@@ -39,7 +46,9 @@ async def call_back(backlog: Backlog, callback: Callback, holds: Callable[[], bo
                 waits = callback(item.event)
                 if inspect.isawaitable(waits):
                     await waits
-            except Exception:
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
                 logger.exception("shards: the callback failed over %s of shard %s", item.event.name, backlog.slot)
             item.called = True
             done()

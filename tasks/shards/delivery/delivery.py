@@ -256,7 +256,11 @@ class Outbox:
             self._call_back(backlog)
             beside = pending is not None and pending.version != slot[0]
             writer = None if self._callback is not None else self._writer
-            batch = backlog.batch(now_s, writer, lazy=lazy, beside=beside)
+            try:
+                batch = backlog.batch(now_s, writer, lazy=lazy, beside=beside)
+            except Exception as error:  # noqa: BLE001 - of the application's settings; the other shards go on
+                self._teller.unwritten(slot, error)
+                batch, backlog.pause_s = None, now_s + AGAIN_S
             if batch is not None:
                 asked.append((backlog, batch, self._calls.deliver(slot, batch)))
             if (lazy or backlog.hungry) and backlog.asks_log():
@@ -287,7 +291,7 @@ class Outbox:
         now_s = time.monotonic()
         for (backlog, batch, _), answer in zip(asked, answers, strict=True):
             if isinstance(answer, Exception):
-                logger.warning("shards: what shard %s heard cannot be handed on now (%s)", backlog.slot, answer)
+                self._teller.refused(backlog.slot, answer)
                 backlog.pause_s = now_s + AGAIN_S
             elif self._backlogs.get(backlog.slot) is backlog:
                 self._answered(backlog, batch, answer, (sent_s + now_s) / 2)

@@ -22,7 +22,7 @@ class Teller:
 
     def __init__(self) -> None:
         """Nothing was said."""
-        self._odd: dict[str, float] = {}
+        self._said_s: dict[str, float] = {}
 
     def full(self, backlog: Backlog) -> None:
         """There is no room, and this shard is about to be given up."""
@@ -31,7 +31,8 @@ class Teller:
 
     def away(self, error: BaseException, waiting: int) -> None:
         """No answer came, and so many events wait."""
-        logger.warning("shards: Redis does not answer (%s); %d events wait", error, waiting)
+        what = "shards: Redis does not answer (%s); %d events wait"
+        self._seldom(logging.WARNING, "away", what, error, waiting)
 
     def forgotten(self, slot: Slot, count: int) -> None:
         """Redis has forgotten so many sequences of a session, or (-1) all of it."""
@@ -40,7 +41,22 @@ class Teller:
         events.emit(events.SHARD_FORGOTTEN, *slot, "part" if count > 0 else "session", max(0, count))
 
     def odd(self, key: str) -> None:
-        """A queue is none. Said once a minute."""
-        if time.monotonic() > self._odd.get(key, 0.0):
-            self._odd[key] = time.monotonic() + SAID_AGAIN_S
-            logger.error("shards: nothing is handed on: the key %r in Redis is no list; look with TYPE", key)
+        """A queue is none."""
+        what = "shards: nothing is handed on: the key %r in Redis is no list; look with TYPE"
+        self._seldom(logging.ERROR, f"odd {key}", what, key)
+
+    def unwritten(self, slot: Slot, error: BaseException) -> None:
+        """No message can be made of what a shard heard."""
+        what = "shards: nothing of shard %s is handed on: its events cannot be written (%r)"
+        self._seldom(logging.ERROR, f"unwritten {error!r}", what, slot, error)
+
+    def refused(self, slot: Slot, error: BaseException) -> None:
+        """Redis refuses what a shard hands on, as it does when it is full."""
+        what = "shards: what shard %s heard cannot be handed on now (%s)"
+        self._seldom(logging.WARNING, f"refused {error}", what, slot, error)
+
+    def _seldom(self, level: int, about: str, what: str, *arguments: object) -> None:
+        """Say what may stay so for long, and is seen at each try: once a minute. `about`: what is the same."""
+        if time.monotonic() > self._said_s.get(about, 0.0):
+            self._said_s[about] = time.monotonic() + SAID_AGAIN_S
+            logger.log(level, what, *arguments)

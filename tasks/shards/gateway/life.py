@@ -205,6 +205,9 @@ class Life:
             core.plan.session = session._replace(sequence=payload.sequence)
             self._is_ready()
             return
+        if not isinstance(payload.data, dict):  # nothing of the kind is documented, yet it comes (PRESENCES_REPLACE)
+            core.plan.session = session._replace(sequence=payload.sequence)
+            return
         event = Event(session.id, payload.sequence, payload.name, payload.data, payload.raw_bytes)
         core.ear.heard(event)
         core.plan.session = session._replace(sequence=payload.sequence)

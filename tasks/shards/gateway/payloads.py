@@ -97,8 +97,8 @@ def decode(raw: str | bytes) -> Payload:
     if type(op) is not int or type(sequence) is not int or not isinstance(name, str):
         raise Garbled("a payload without a proper op, s and t")
     data = fields.get("d")
-    if op == Op.DISPATCH and not (sequence > 0 and name and isinstance(data, dict)):
-        raise Garbled("a dispatch without sequence, name or data")
+    if op == Op.DISPATCH and not (sequence > 0 and name):
+        raise Garbled("a dispatch without sequence or name")
     return Payload(op, data, sequence, name, len(raw))
 
 
