@@ -76,8 +76,9 @@ What Discord closes for good
 A close code that would meet every pod is told to all with STOP: under the name of the credentials (a digest of token
 and intents), or of the target that Discord does not allow. CLAIM and IDENTIFY refuse what is stopped, so that nothing
 is tried once for each pod; 4011 makes votes count at once. It stands in the state until a person says RETRY, until
-pods have other credentials, or until the target is over. Who could not say it (Redis was away) leaves one more try to
-another.
+pods have other credentials, or until the target is over. Who cannot say it, for Redis is away, keeps the shard and says
+it when Redis is back, also when Redis has lost its data; only then is the shard given back. Who dies before that leaves
+one more try to another.
 
 Notification: each change is published within its script, and members SYNC at once when they hear it. All of them may be
 lost: every member SYNCs twice a second anyway, which is beat, scan and look in one script.

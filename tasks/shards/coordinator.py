@@ -10,7 +10,7 @@ remembered from one look to the next that the view would tell, so a lost answer 
 - One SYNC is under way at a time, and one CLAIM. A SYNC that is answered renews the lease from the moment it was
   *sent*; not while the guard holds and the lease had run out, for then another member may be the holder.
 - A bind that the view calls ours and that we do not know comes from a CLAIM whose answer was lost: it is ours.
-- What was given up is told to Redis until it confirms.
+- What was given up is told to Redis until it confirms (`giving`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
+from tasks.shards import giving
 from tasks.shards import vocabulary as v
-from tasks.shards.answers import Stop
 from tasks.shards.operations import Hold, Known
 from tasks.shards.placement import Pod, place, surplus
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     Outcome = tuple[State, Sequence[v.Command]]
 
 T = TypeVar("T")
-OF_A_TARGET, MORE_SHARDS, USELESS = (4010, 4011), 4011, (4004, 4012)
-"""Close codes: with another total it may go well; there must be more shards; not even a RESUME succeeds."""
+MORE_SHARDS, USELESS = 4011, (4004, 4012)
+"""Close codes: there must be more shards; not even a RESUME succeeds."""
 URGENT = 1_000_000
 """Rounds that a vote counts for when Discord itself asks for more shards."""
 
@@ -53,14 +53,15 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 - one 
         case v.Claimed():
             return _claimed(state, event)
         case v.Released(slot):
-            owed = state.owed - {slot}
-            return state._replace(releasing=_without(state.releasing, slot), owed=owed, sync_fresh=False), ()
+            return giving.released(state, slot), ()
+        case v.Stopped(slot):
+            return giving.stopped(state, slot)
         case v.Unanswered(command):
             return _unanswered(state, command), ()
         case v.Opened(slot, fence) | v.Lost(slot, fence):
             return _stands(state, slot, fence, ready=isinstance(event, v.Opened)), ()
         case v.Closed():
-            return _closed(state, event)
+            return giving.closed(state, event)
         case v.Told():
             return _told(state, event)
         case v.DrainAsked():
@@ -107,18 +108,18 @@ def _synced(state: State, event: v.SyncAnswered) -> Outcome:
         own, told = state.owns.get(slot), state.sync_told.get(slot)
         if own is not None and told is not None and own.fence == told.fence:
             commands.append(v.Close(slot, own.fence, "lost"))
-            state = state._replace(owns=_without(state.owns, slot))
+            state = state._replace(owns=giving.without(state.owns, slot))
     state, more = decide(state, event.now_s)
     return state, (*commands, *more)
 
 
-def _unanswered(state: State, command: v.SendSync | v.SendClaim | v.SendRelease) -> State:
+def _unanswered(state: State, command: v.Needed) -> State:
     match command:
         case v.SendSync():
             return state._replace(sync_sent_s=None)
         case v.SendClaim():
             return state._replace(claiming=False)
-        case v.SendRelease(slot):
+        case v.SendRelease(slot) | v.SendStop(slot):
             return state._replace(owed=state.owed | {slot})  # it is sent again after the next SYNC
 
 
@@ -153,23 +154,6 @@ def _stands(state: State, slot: Slot, fence: int, *, ready: bool) -> State:
     return _owning(state, slot, own._replace(ready=ready))._replace(hurry=True)
 
 
-def _closed(state: State, event: v.Closed) -> Outcome:
-    own = state.owns.get(event.slot)
-    if own is None or own.fence != event.fence:
-        return state, ()
-    state = state._replace(
-        owns=_without(state.owns, event.slot), releasing={**state.releasing, event.slot: event.fence}
-    )
-    commands: list[v.Command] = [v.SendRelease(event.slot, event.fence)]
-    version, pending = event.slot[0], state.head.pending
-    if event.fatal and pending and pending.version == version:
-        commands.insert(0, v.SendAbort(version, event.fatal))
-    if event.code:  # while the bind is still ours
-        scope = v.scope_of(version) if event.code in OF_A_TARGET else state.credentials
-        commands.insert(0, v.SendStop(event.slot, event.fence, Stop(scope, event.code, 0, event.fatal)))
-    return state, commands
-
-
 def _told(state: State, event: v.Told) -> Outcome:
     same = event.total == state.opinion.total
     opinion = v.Opinion(event.total, state.opinion.rounds + 1 if same else 1)
@@ -190,10 +174,7 @@ def _too_few(head: Head) -> bool:
 
 def decide(state: State, now_s: float) -> Outcome:
     """What follows from the view as it is."""
-    commands: list[v.Command] = [
-        v.SendRelease(slot, fence) for slot, fence in state.releasing.items() if slot in state.owed
-    ]
-    state = state._replace(owed=frozenset())
+    state, commands = giving.again(state)
     if not state.leased(now_s) or state.head.guard_ms:
         return state, commands
     for part in (_adopt, _close_old, _drain, _rebalance, _claim, _conclude):
@@ -314,7 +295,3 @@ def _elsewhere(state: State, target: Target) -> Counter[str]:
 
 def _owning(state: State, slot: Slot, own: Own) -> State:
     return state._replace(owns={**state.owns, slot: own})
-
-
-def _without(values: Mapping[Slot, T], slot: Slot) -> dict[Slot, T]:
-    return {key: value for key, value in values.items() if key != slot}

@@ -239,6 +239,7 @@ class Driver:
                 case v.SendStop(slot, fence, stop):
                     if await self.ask(ops.stop(*slot, fence, stop)):
                         logger.error("shards: stopped for all pods until a person acts: %s", stop.why)
+                    self.feed(v.Stopped(slot))
                 case v.SendVote(told, rounds):
                     await self._vote(told, rounds)
                 case v.SendLeave():
@@ -247,7 +248,7 @@ class Driver:
             if not isinstance(error, ERRORS):  # an answer that makes no sense is none
                 logger.exception("shards: %s failed", type(command).__name__)
             self._lost(error)
-            if isinstance(command, v.SendSync | v.SendClaim | v.SendRelease):
+            if isinstance(command, v.Needed):
                 self.feed(v.Unanswered(command))
 
     async def _witnessed(self, synced: Synced) -> Synced:

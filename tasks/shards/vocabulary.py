@@ -67,7 +67,9 @@ class State(NamedTuple):
     releasing: dict[Slot, int] = {}  # noqa: RUF012 - never changed
     """Slot -> fence of what was given up and Redis has not confirmed."""
     owed: frozenset[Slot] = frozenset()
-    """Of these, whose RELEASE was not answered and is to be sent again."""
+    """Of these, whose RELEASE or STOP was not answered and is to be sent again."""
+    stopping: dict[Slot, Stop] = {}  # noqa: RUF012 - never changed
+    """Of these, what Discord closed for good, as long as Redis has not confirmed that it knows."""
     lease_end_s: float = 0.0
     sync_sent_s: float | None = None
     """When the SYNC that is under way was sent."""
@@ -149,10 +151,16 @@ class Released(NamedTuple):
     slot: Slot
 
 
+class Stopped(NamedTuple):
+    """STOP was answered."""
+
+    slot: Slot
+
+
 class Unanswered(NamedTuple):
     """A command to Redis failed; whether it was done is unknown."""
 
-    command: SendSync | SendClaim | SendRelease
+    command: Needed
 
 
 class Opened(NamedTuple):
@@ -194,7 +202,8 @@ class DrainAsked(NamedTuple):
 
 
 Event = (
-    Ticked | Heard | SyncAnswered | Claimed | Released | Unanswered | Opened | Lost | Closed | Told | DrainAsked
+    Ticked | Heard | SyncAnswered | Claimed | Released | Stopped | Unanswered | Opened | Lost | Closed | Told
+    | DrainAsked
 )  # fmt: skip
 
 
@@ -268,5 +277,7 @@ class Close(NamedTuple):
     how: How
 
 
+Needed = SendSync | SendClaim | SendRelease | SendStop
+"""What is told when it was not answered."""
 Sent = SendSync | SendClaim | SendRelease | SendFlip | SendAbort | SendStop | SendVote | SendLeave
 Command = Sent | Open | Close

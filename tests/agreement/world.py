@@ -84,7 +84,7 @@ class Exchange:
     pod: Pod
     call: Call
     read: Callable[[Any], v.Event] | None
-    command: v.SendSync | v.SendClaim | v.SendRelease | None
+    command: v.Needed | None
     then: Callable[[Any], None] | None
     over: bool = False
 
@@ -257,7 +257,7 @@ class World:
             case v.SendAbort(version, why):
                 self.send(pod, operations.abort(version, why))
             case v.SendStop(slot, fence, stop):
-                self.send(pod, operations.stop(*slot, fence, stop))
+                self.send(pod, operations.stop(*slot, fence, stop), lambda _: v.Stopped(slot), command)
             case v.SendVote(told, rounds):
                 self.send(pod, operations.budget(told.day_total, told.remaining, told.reset_after_ms, told.concurrency))
                 self.send(pod, operations.vote(told.total, rounds))
@@ -274,7 +274,7 @@ class World:
         pod: Pod,
         call: Call,
         read: Callable[[Any], v.Event] | None = None,
-        command: v.SendSync | v.SendClaim | v.SendRelease | None = None,
+        command: v.Needed | None = None,
         then: Callable[[Any], None] | None = None,
     ) -> None:
         """Send an operation; its answer is fed to the pod, or that there was none."""

@@ -326,4 +326,5 @@ def test_who_lost_the_shard_meanwhile_stops_nobody(two: tuple[Member, Member]) -
     told = Stop(CREDENTIALS, 4004, 0, "why")
     assert a.do(a.ops.stop(1, 0, fence + 1, told)) == 0
     assert b.do(b.ops.stop(1, 0, fence, told)) == 0
+    assert a.do(a.ops.stop(9, 0, fence, told)) == 0, "of a target that is over"
     assert stops(b) == []

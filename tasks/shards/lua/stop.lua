@@ -8,8 +8,13 @@
 -- ARGV[10] code           Discord's close code
 -- ARGV[11] why
 -- RETURNS 1 | 0           0: it was not the member's, or somebody has claimed it since
-local bind = read_bind(ARGV[6], ARGV[7])
-if not bind or bind.fence ~= tonumber(ARGV[8]) or (bind.holder ~= m and bind.state ~= 'handoff') then return 0 end
+local bind, active, pending = read_bind(ARGV[6], ARGV[7]), target(ACTIVE), target(PENDING)
+if bind then
+  if bind.fence ~= tonumber(ARGV[8]) or (bind.holder ~= m and bind.state ~= 'handoff') then return 0 end
+else -- Redis lost its data while the member could not say it: nobody has claimed the shard, and nobody shall
+  local v = tonumber(ARGV[6])
+  if not (active and active.v == v) and not (pending and pending.v == v) then return 0 end
+end
 call('HSET', STATE, stop(ARGV[9]), string.format('%s %.0f %s', ARGV[10], now_ms, ARGV[11]))
 changed('stop')
 return 1
