@@ -1,4 +1,4 @@
-"""Discord closes a shard for good while Redis is away: it is told as soon as Redis is back, before the shard is free."""
+"""Discord closes a shard for good while Redis is away: it is told when Redis is back, before the shard is free."""
 
 from __future__ import annotations
 
