@@ -25,6 +25,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
 from tasks.shards import vocabulary as v
+from tasks.shards.answers import View
 from tasks.shards.connection import Waiting
 from tasks.shards.coordinator import step, sync_call
 from tasks.shards.gate import Gate
@@ -79,13 +80,14 @@ class Driver:
         self.state = v.State(operations.member, numbers, operations.credentials)
         self._url, self._ops, self._connections = url, operations, connections
         self._votes, self._make_witness, self._first_seen = votes, witness, FirstSeen()
+        self._view = View()  # as Redis told it
         self._teller = Teller()
         self._gate = Gate(self._ask_gate, self._teller.gate)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._running: set[asyncio.Task[Any]] = set()
         self._one_at_a_time: asyncio.Lock | None = None
-        self._reached = self._to_drain = False
+        self._reached = self._to_drain = self._to_end = False
         self._waiting = Waiting()
         self._thread = threading.Thread(target=self._run, name="headroom-shards", daemon=True)
 
@@ -114,6 +116,7 @@ class Driver:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End at once. What is still held becomes free when the lease is over."""
+        self._to_end = True
         over = self._over
         if over is not None:
             self._from_outside(over.set)
@@ -146,7 +149,7 @@ class Driver:
         if self._to_drain:
             self.feed(v.DrainAsked())
         try:
-            while not self._over.is_set():
+            while not (self._to_end or self._over.is_set()):
                 self.feed(v.Ticked(time.monotonic()))
                 self._waiting = self._connections.waiting()
                 try:
@@ -220,8 +223,8 @@ class Driver:
         try:
             match command:
                 case v.SendSync():
-                    synced = read_synced(await self.ask(sync_call(state, ops)))
-                    self.feed(v.SyncAnswered(time.monotonic(), await self._witnessed(synced)))
+                    synced = await self._witnessed(read_synced(await self.ask(sync_call(state, ops))))
+                    self.feed(v.SyncAnswered(time.monotonic(), synced))
                 case v.SendClaim(version, most, shards):
                     fences = tuple(await self.ask(ops.claim(version, most, shards)))
                     self.feed(v.Claimed(time.monotonic(), version, shards, fences))
@@ -253,14 +256,14 @@ class Driver:
 
     async def _witnessed(self, synced: Synced) -> Synced:
         """Add what the witness says of the members. Who is over for certain leaves, whoever says so for it."""
+        self._view = synced.view or self._view
         reading = await self._witness.read()
-        view = synced.view or self.state.view
-        seen = self._first_seen.note([member.name for member in view.members], time.monotonic())
-        merged = merge(view, reading, seen)
+        seen = self._first_seen.note([member.name for member in self._view.members], time.monotonic())
+        merged = merge(self._view, reading, seen)
         for name in merged.over:
             logger.info("shards: %s is over, as the witness says", name)
             await self.ask(self._ops.leave(name))
-        return synced if reading is None else synced._replace(view=merged.view)
+        return synced._replace(view=merged.view)
 
     async def _vote(self, told: v.Told, rounds: int) -> None:
         ops = self._ops

@@ -1,24 +1,16 @@
-"""A driver acts on its witness' word in the name of who is over, and in nobody else's."""
+"""A driver acts on its witness' word in the name of who is over and nobody else's, and for as long as it is said."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from app.shards.commands import Reached
-from tasks.shards.driver import Driver
-from tasks.shards.keys import Keys
 from tasks.shards.liveness import PodSeen, Reading
-from tasks.shards.operations import Known, Numbers, Operations
-from tasks.shards.simulated import Simulated
+from tests.shards.driving import driver, member
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tasks.shards.vocabulary import Slot
     from tests.support.servers import Client
-
-LONG = Numbers(ttl_ms=600_000, scan_ms=0)
-"""Nobody dies of silence while this lasts."""
 
 
 class SaysThatAIsOver:
@@ -32,34 +24,27 @@ class SaysThatAIsOver:
         """Nothing to do."""
 
 
-class Resumes:
-    """Every session goes on."""
+class SaysWhetherBIsReady:
+    """Another."""
 
-    async def resumes(self, slot: Slot) -> bool:
-        """Yes."""
-        del slot
-        return True
+    ready = False
 
-    async def identified(self, slot: Slot) -> None:
-        """Never needed."""
+    async def read(self) -> Reading | None:
+        """Asked for just now."""
+        return Reading(time.monotonic(), {"b": PodSeen("b", ready=self.ready, over=False)})
 
     async def close(self) -> None:
-        """Nobody asks any more."""
+        """Nothing to do."""
 
 
 def test_who_is_over_leaves_and_who_says_so_stays(valkey: Client) -> None:
-    keys = Keys("1")
-    a = Reached(valkey, Operations(keys, LONG, "a#1"))
-    a.operations.server = str(valkey.info("server")["run_id"])  # for another one would arm the guard
-    a.ask(a.operations.sync(Known(), (), limit=9, draining=False, seen=-1))
-    valkey.hdel(keys.state(), "guard")
-    a.ask(a.operations.budget(1000, 900, 1000, 1))
+    a = member(valkey, "a#1")
     assert a.ask(a.operations.target(2)) == 1
     pending = a.look().head.pending
     assert pending is not None
     assert all(a.ask(a.operations.claim(pending.version, 9, [0, 1])))
 
-    b = Driver(valkey.url, Operations(keys, LONG, "b#1"), Simulated(Resumes()), witness=SaysThatAIsOver)
+    b = driver(valkey, "b#1", witness=SaysThatAIsOver)
     b.start()
     try:
         wait_until(lambda: {bind.member for bind in a.look().view.binds.values()} == {"b#1"}, 10.0)
@@ -67,5 +52,21 @@ def test_who_is_over_leaves_and_who_says_so_stays(valkey: Client) -> None:
         looked = a.look()
         assert [member.name for member in looked.view.members] == ["b#1"]
         assert {bind.state for bind in looked.view.binds.values()} == {"ready"}
+    finally:
+        b.stop()
+
+
+def test_who_becomes_ready_gets_shards_though_nothing_else_changes(valkey: Client) -> None:
+    """What Redis told is kept as it was told: a word of the witness that is over leaves nothing behind."""
+    a, witness = member(valkey, "a#1"), SaysWhetherBIsReady()
+    b = driver(valkey, "b#1", witness=lambda: witness)
+    b.start()
+    try:
+        wait_until(lambda: ("b#1", True) in [each[::2] for each in b.state.view.members], 10.0)
+        assert a.ask(a.operations.target(9)) == 1
+        wait_until(lambda: b.state.head.pending is not None, 10.0)
+        assert not a.look().view.binds
+        witness.ready = True
+        wait_until(lambda: a.look().view.binds, 10.0)
     finally:
         b.stop()
