@@ -524,6 +524,24 @@ def test_a_dispatch_whose_data_is_no_object_is_passed_over(data: Any) -> None:
     play(scene)
 
 
+def test_a_fault_before_a_socket_is_open_is_told_and_followed_by_another_try(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(gateway: Gateway) -> None:
+        heard = Heard(gateway)
+        turn, heard.ear.turn = heard.ear.turn, no_turn
+        heard.connection.start()
+        await until(lambda: heard.ear.counts["lost"] == 2, heard.describe)
+        heard.ear.turn = turn
+        await heard.settled()
+        assert set(heard.ear.whys) == {"a fault: RuntimeError"}
+        await heard.connection.close(4000)
+
+    def no_turn() -> Any:
+        raise RuntimeError("as it must not be")
+
+    play(scene)
+    assert "as it must not be" in caplog.text
+
+
 # ---------------------------------------------------------------- closing
 
 

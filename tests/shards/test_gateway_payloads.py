@@ -72,7 +72,9 @@ def test_ready_and_hello_are_read_or_refused() -> None:
             beat_interval_s(bad)
     data = {"session_id": "s", "resume_gateway_url": "wss://r", "guilds": [{"id": "5"}, {"id": 6}]}
     assert ready(data) == ("s", "wss://r", {5, 6})
-    wrong: list[Any] = [{**data, "session_id": ""}, {**data, "guilds": [{}]}, {**data, "resume_gateway_url": None}]
+    texts: list[Any] = ["", "a b", "\n", None]
+    wrong: list[Any] = [{**data, name: text} for name in ("session_id", "resume_gateway_url") for text in texts]
+    wrong.append({**data, "guilds": [{}]})
     for bad in (*wrong, *nothing):
         with pytest.raises(Garbled):
             ready(bad)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from contextlib import AsyncExitStack
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from tasks.shards.gateway.life import State
     from tasks.shards.gateway.payloads import Compression
     from tasks.shards.gateway.session import Session, Shard
+
+
+logger = logging.getLogger(__name__)
 
 
 class Connection:
@@ -112,7 +116,11 @@ class Connection:
     async def _run(self) -> None:
         core = self._core
         while True:
-            ended = await self._once()
+            try:
+                ended = await self._once()
+            except Exception as error:  # a fault of our own, or of who listens: it must not end the shard unseen
+                logger.exception("shards: shard %d of %d", core.shard.shard, core.shard.total)
+                ended = Ended("garbled", f"a fault: {type(error).__name__}")
             session = core.plan.session
             then = core.plan.after(ended, core.clock())
             if session is not None and core.plan.session is None:

@@ -128,8 +128,8 @@ def ready(data: Any) -> Ready:
         session_id, resume_url = data["session_id"], data["resume_gateway_url"]
     except (KeyError, TypeError, ValueError):
         raise Garbled("a READY without session_id, resume_gateway_url or guilds") from None
-    if not (isinstance(session_id, str) and session_id and isinstance(resume_url, str)):
-        raise Garbled("a READY whose session_id or resume_gateway_url is no text")
+    if not all(isinstance(text, str) and text and text.split() == [text] for text in (session_id, resume_url)):
+        raise Garbled("a READY whose session_id or resume_gateway_url is no text without spaces")
     return Ready(session_id, resume_url, guilds)
 
 
