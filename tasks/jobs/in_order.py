@@ -13,7 +13,8 @@ from its head: TURN (`tasks/shards/lua/turn.lua`) tells it the head, and takes t
   that a pod which dies in it is followed by another, which begins with that head: **at least once**, like every task.
 - **The end**: TURN finds the line empty and gives it up in one step; an event that comes after that starts a new task.
 - An event that raises, or with which two pods died, leaves its line and is published by itself, under its own id:
-  limits, retries and dead letters are those of every task, and the guild goes on without it.
+  limits, retries and dead letters are those of every task, and the guild goes on without it. One that is tried again
+  (a temporary error, `retry`) has published its next try itself.
 - After `SLICE_S`, and when its pod drains, the task publishes itself again and ends: other work has its turn.
 
 - A task that is lost (killed at its time limit, a dead letter) leaves a line without anybody. TURN notes by which take
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
+from celery.exceptions import Ignore, Reject, Retry
 
 from tasks.shards.delivery import calls
 from tasks.shards.keys import Keys
@@ -136,6 +138,12 @@ def _work(within: Task, tries: int, waiting: dict[str, Any]) -> bool:
     else:
         try:
             _run(within, task, waiting)
+        except (Retry, Ignore):
+            return True
+        except Reject as rejected:
+            if not rejected.requeue:
+                return True
+            why = "it was rejected, to come again"
         except Exception as error:  # noqa: BLE001 - whatever it is, the guild goes on
             why, in_time = repr(error), not isinstance(error, SoftTimeLimitExceeded)
         else:

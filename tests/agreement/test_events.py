@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,6 +31,8 @@ import contextlib, os, signal, time
 import redis
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
+from celery.exceptions import Ignore
+from throttle.errors import TemporaryError
 
 @shared_task(bind=True, name="bot.on_event", ignore_result=True)
 def on_event(self, name, data):
@@ -38,6 +40,12 @@ def on_event(self, name, data):
     client.rpush("order:" + data["guild_id"], data["content"])
     if data["content"] == "raises" and self.request.delivery_info["routing_key"] and client.incr("raised") == 1:
         raise ValueError("this one")
+    if data["content"] == "later" and client.incr("later") == 1:
+        raise TemporaryError("not now")
+    if data["content"] == "retries" and client.incr("retries") == 1:
+        raise self.retry(countdown=0)
+    if data["content"] == "ignores":
+        raise Ignore
     if data["content"] == "kills" and client.incr("kills") <= 2:
         os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -165,3 +173,18 @@ def test_a_line_whose_task_was_killed_goes_on_with_the_next_event(
     assert words(valkey, f"done:{guild(1)}") == []
     heard.put([(1, "b")])
     wait_until(lambda: words(valkey, f"done:{guild(1)}") == ["hangs", "a", "b"], 30.0, what=workers.logs)
+
+
+def test_an_event_that_is_tried_again_comes_once_more_and_no_more(
+    workers: Workers, valkey: Client, app: Celery, tmp_path: Path
+) -> None:
+    """It publishes its next try itself; the line must not do that as well."""
+    (tmp_path / "bot_of_test.py").write_text(BOT)
+    workers.start(2, pool="threads", arguments=["--include", "bot_of_test"], PYTHONPATH=str(tmp_path))
+    heard = Heard(valkey, app, "bot.on_event", ordered="*")
+    heard.put([(1, "a"), (1, "later"), (1, "retries"), (1, "ignores"), (1, "b")])
+    done, begun = f"done:{guild(1)}", f"order:{guild(1)}"
+    wait_until(lambda: set(words(valkey, done)) == {"a", "later", "retries", "b"}, 30.0, what=workers.logs)
+    wait_until(lambda: not valkey.keys("{cluster:1}:turn:*") and not valkey.llen("task_queue"), 10.0)
+    assert Counter(words(valkey, begun)) == {"a": 1, "later": 2, "retries": 2, "ignores": 1, "b": 1}
+    assert Counter(words(valkey, done)) == {"a": 1, "later": 1, "retries": 1, "b": 1}
