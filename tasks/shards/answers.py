@@ -103,10 +103,6 @@ class Synced(NamedTuple):
     proposed: int = 0
     """Total that this SYNC made pending, since votes that were filed before count now; 0 for none."""
 
-    def view_binds(self) -> dict[tuple[int, int], Bind]:
-        """The binds of the view, none when it is as before."""
-        return self.view.binds if self.view else {}
-
 
 class Looked(NamedTuple):
     """Of a LOOK."""

@@ -102,8 +102,8 @@ def _synced(state: State, event: v.SyncAnswered) -> Outcome:
     if state.sync_leased or not head.guard_ms:
         state = state._replace(lease_end_s=sent_s + state.numbers.ttl_s)
     commands: list[v.Command] = []
-    if few and state.told is not None:  # do not wait for the next round
-        commands.append(v.SendVote(state.told, URGENT))
+    if few and state.opinion.total:  # do not wait for the next round
+        commands.append(v.SendVote(state.opinion.total, URGENT))
     for slot in event.synced.lost:
         own, told = state.owns.get(slot), state.sync_told.get(slot)
         if own is not None and told is not None and own.fence == told.fence:
@@ -157,8 +157,8 @@ def _stands(state: State, slot: Slot, fence: int, *, ready: bool) -> State:
 def _told(state: State, event: v.Told) -> Outcome:
     same = event.total == state.opinion.total
     opinion = v.Opinion(event.total, state.opinion.rounds + 1 if same else 1)
-    rounds = URGENT if event.urgent or _too_few(state.head) else opinion.rounds
-    return state._replace(opinion=opinion, told=event, concurrency=event.concurrency), (v.SendVote(event, rounds),)
+    vote = v.SendVote(event.total, URGENT if _too_few(state.head) else opinion.rounds)
+    return state._replace(opinion=opinion, concurrency=event.concurrency), (v.SendBudget(event), vote)
 
 
 def _too_few(head: Head) -> bool:

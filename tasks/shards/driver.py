@@ -243,8 +243,12 @@ class Driver:
                     if await self.ask(ops.stop(*slot, fence, stop)):
                         logger.error("shards: stopped for all pods until a person acts: %s", stop.why)
                     self.feed(v.Stopped(slot))
-                case v.SendVote(told, rounds):
-                    await self._vote(told, rounds)
+                case v.SendBudget(told):
+                    shown = told.day_total, told.remaining, told.reset_after_ms, told.concurrency
+                    await self.ask(ops.budget(*shown))
+                case v.SendVote(total, rounds):
+                    outcome = read_outcome(await self.ask(ops.vote(total, rounds)))
+                    self._teller.voted(total, outcome)
                 case v.SendLeave():
                     await self.ask(ops.leave())
         except Exception as error:
@@ -264,14 +268,6 @@ class Driver:
             logger.info("shards: %s is over, as the witness says", name)
             await self.ask(self._ops.leave(name))
         return synced._replace(view=merged.view)
-
-    async def _vote(self, told: v.Told, rounds: int) -> None:
-        ops = self._ops
-        await self.ask(ops.budget(told.day_total, told.remaining, told.reset_after_ms, told.concurrency))
-        outcome = read_outcome(await self.ask(ops.vote(told.total, rounds)))
-        self._teller.voted(told.total, outcome)
-        if outcome == "budget":
-            logger.error("shards: %d shards are refused: today's identifies cannot pay for them", told.total)
 
     # -- the gate
 

@@ -32,6 +32,7 @@ USE_S = 0.25
 AGAIN_S = 0.5
 REFUSED_S = 2.0
 NOT_HELD, NO_BUDGET, UNKNOWN, STOPPED = -1, -2, -3, -4
+"""What the script answers beside a wait in ms and 0, which is yes."""
 
 
 class Gate:

@@ -5,9 +5,11 @@ The driver shows what comes in and what goes out, in its loop; nothing is decide
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tasks.shards import gate
 from tasks.shards import vocabulary as v
 from throttle import events
 
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
     from tasks.shards.connection import Waiting
     from tasks.shards.vocabulary import Slot
 
+logger = logging.getLogger(__name__)
+
 Change = Literal["active", "aborted"]
-REFUSALS = {-1: "not held", -2: "budget", -3: "unknown", -4: "stopped"}
-"""What the gate's script answers, below 0."""
+REFUSALS = {gate.NOT_HELD: "not held", gate.NO_BUDGET: "budget", gate.UNKNOWN: "unknown", gate.STOPPED: "stopped"}
 
 
 class Figures(NamedTuple):
@@ -93,6 +96,8 @@ class Teller:
         """A vote was answered."""
         events.emit(events.SHARD_VOTED, total, outcome)
         self._proposed(total if outcome == "proposed" else 0)
+        if outcome == "budget":
+            logger.error("shards: %d shards are refused: today's identifies cannot pay for them", total)
 
     def _proposed(self, total: int) -> None:
         if total:

@@ -86,8 +86,6 @@ class State(NamedTuple):
     rebalanced_s: float = 0.0
     concurrency: int = 1
     opinion: Opinion = Opinion()
-    told: Told | None = None
-    """What Discord answered last."""
     draining: bool = False
     left: bool = False
 
@@ -187,14 +185,13 @@ class Closed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Discord answered: so many shards, and the day's identifies. `urgent`: it closed a connection with 4011."""
+    """Discord answered: so many shards, and the day's identifies."""
 
     total: int
     concurrency: int
     day_total: int
     remaining: int
     reset_after_ms: int
-    urgent: bool = False
 
 
 class DrainAsked(NamedTuple):
@@ -250,10 +247,16 @@ class SendStop(NamedTuple):
     stop: Stop
 
 
-class SendVote(NamedTuple):
-    """Send BUDGET, then VOTE."""
+class SendBudget(NamedTuple):
+    """Send BUDGET."""
 
     told: Told
+
+
+class SendVote(NamedTuple):
+    """Send VOTE."""
+
+    total: int
     rounds: int
 
 
@@ -279,5 +282,5 @@ class Close(NamedTuple):
 
 Needed = SendSync | SendClaim | SendRelease | SendStop
 """What is told when it was not answered."""
-Sent = SendSync | SendClaim | SendRelease | SendFlip | SendAbort | SendStop | SendVote | SendLeave
+Sent = SendSync | SendClaim | SendRelease | SendFlip | SendAbort | SendStop | SendBudget | SendVote | SendLeave
 Command = Sent | Open | Close

@@ -107,7 +107,7 @@ def test_more_shards_when_discord_closes_one_for_there_are_too_few(valkey: Clien
 def test_a_total_that_discord_does_not_allow_is_aborted_and_the_old_one_goes_on(valkey: Client) -> None:
     async def scene(world: World) -> None:
         world.gateway.script.add(Fault(do="close", at="identify", code=4010, total=3, times=None))
-        await world.tell(3, urgent=True)
+        await world.tell(3, rounds=3)
         await until(lambda: "no such shard" in world.look().note, world.describe)
         await world.serves(2)
         world.say(3)
@@ -133,7 +133,7 @@ def test_a_new_total_waits_for_one_of_its_shards_that_has_fallen(
         script = world.gateway.script
         late = Fault(do="silence", at="identify", shard=5, total=6, times=None)
         script.add(late)
-        await world.tell(6, urgent=True)
+        await world.tell(6, rounds=3)
         await until(lambda: both_totals(world).get((6, 0)) == "ready", world.describe, 10.0)
         for at in ("identify", "resume"):
             script.add(Fault(do="silence", at=at, shard=0, total=6, times=None))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tasks.shards.operations import Numbers, read_looked, read_outcome
-from tasks.shards.vocabulary import Told
+from tasks.shards.vocabulary import Closed
 from tests.agreement.scenes import active, active_version, fleet, names, pod_of
 from tests.agreement.world import World
 
@@ -110,8 +110,9 @@ def test_a_person_s_number_gives_way_when_discord_closes_connections(valkey: red
     person = pod_of(world, "a")
     world.execute(person.ops, person.ops.target(8))
     world.until(lambda: world.served(8), 300.0)
-    for pod in world.living():
-        world.feed(pod, Told(16, 1, 1000, 900, 3_600_000, urgent=True))
+    pod = pod_of(world, "b")
+    slot, own = next(iter(pod.state.owns.items()))
+    world.feed(pod, Closed(slot, own.fence, "more shards are required", 4011))
     world.until(lambda: world.served(16), 300.0)
 
 
@@ -324,3 +325,22 @@ def test_when_discord_wants_more_shards_nobody_waits_for_three_rounds(valkey: re
     world.until(lambda: world.served(24), 300.0)
     assert len(world.discord.identifies) - before <= lost + 24
     world.until(lambda: not pod_of(world, "b").state.head.stops)
+
+
+def test_a_vote_that_does_not_wait_says_nothing_of_identifies_that_were_told_long_ago(valkey: redis.Redis) -> None:
+    """They were used meanwhile; to count them again would end in a token that Discord has reset."""
+    world = fleet(valkey, "abcd")
+    version, _ = active(world)
+    world.discord.recommend(24)
+    world.run(40.0)
+    world.discord.blind |= set("abcd")
+    world.run(100.0)
+    valkey.hset(world.keys.identify(), "remaining", "60")
+    world.discord.refuses = lambda slot: 4011 if slot[0] == version else 0
+    lose_a_pod_and_its_sessions(world, "a")
+    pod = pod_of(world, "b")
+    world.until(lambda: bool(pod.state.head.stops))
+    world.run(30.0)
+    assert pod.state.head.pending is None
+    remaining: Any = valkey.hget(world.keys.identify(), "remaining")
+    assert 0 < int(remaining) <= 60

@@ -258,9 +258,10 @@ class World:
                 self.send(pod, operations.abort(version, why))
             case v.SendStop(slot, fence, stop):
                 self.send(pod, operations.stop(*slot, fence, stop), lambda _: v.Stopped(slot), command)
-            case v.SendVote(told, rounds):
+            case v.SendBudget(told):
                 self.send(pod, operations.budget(told.day_total, told.remaining, told.reset_after_ms, told.concurrency))
-                self.send(pod, operations.vote(told.total, rounds))
+            case v.SendVote(total, rounds):
+                self.send(pod, operations.vote(total, rounds))
             case v.SendLeave():
                 self.send(pod, operations.leave())
             case v.Open(slot, _, fence):

@@ -98,11 +98,11 @@ class World:
         pod = self.pods[name] = Pod(self, name, intents)
         return pod
 
-    async def tell(self, shards: int, *, urgent: bool = False) -> None:
-        """What Discord recommends, to all pods."""
+    async def tell(self, shards: int, *, rounds: int = 1) -> None:
+        """What Discord recommends, to all pods, so often."""
         bot = self.gateway.bot
-        for pod in self.pods.values():
-            pod.driver.tell(v.Told(shards, BUCKETS, bot.total, bot.remaining, 86_400_000, urgent=urgent))
+        for pod in list(self.pods.values()) * rounds:
+            pod.driver.tell(v.Told(shards, BUCKETS, bot.total, bot.remaining, 86_400_000))
 
     def look(self) -> Looked:
         return self.person.look()

@@ -39,7 +39,7 @@ def test_a_pod_that_drains_hands_its_sessions_over_and_nothing_is_lost(valkey: C
 def test_a_new_total_takes_over_under_events_and_the_old_sessions_are_ended(valkey: Client) -> None:
     async def scene(world: World) -> None:
         world.say(5)
-        await world.tell(6, urgent=True)
+        await world.tell(6, rounds=3)
         serving = asyncio.create_task(world.serves(6))
         while not serving.done():
             world.say()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from tasks.shards.answers import Synced
+    from tasks.shards.answers import Bind, Synced
 
 A, B = "a#1", "b#1"
 NUMBERS = Numbers(ttl_ms=500, scan_ms=0, reserve=2, rounds=3, spacing_ms=400)
@@ -57,6 +57,12 @@ class Member:
 
     def wants(self, total: int) -> str:
         return read_outcome(self.do(self.ops.target(total)))
+
+
+def binds(synced: Synced) -> dict[tuple[int, int], Bind]:
+    """Who holds what, as a SYNC with `seen=-1` tells it."""
+    assert synced.view is not None
+    return synced.view.binds
 
 
 @pytest.fixture
@@ -100,8 +106,8 @@ def test_all_tell_what_they_hold_while_the_guard_lasts(a: Member, b: Member) -> 
     """Whoever comes first, the higher fence stands when it is over."""
     a.client.flushdb()
     known = Known(1, 1, None, Target(1, 2, 0, "votes"), 2, 2)
-    assert a.sync([Hold(1, 0, 1, ready=True)], known).view_binds()[1, 0].member == A
-    assert b.sync([Hold(1, 0, 2, ready=True)], known).view_binds()[1, 0].member == B
+    assert binds(a.sync([Hold(1, 0, 1, ready=True)], known))[1, 0].member == A
+    assert binds(b.sync([Hold(1, 0, 2, ready=True)], known))[1, 0].member == B
     assert a.sync([Hold(1, 0, 1, ready=True)], known).lost == ((1, 0),)
 
 
@@ -113,9 +119,9 @@ def test_of_two_numberings_the_later_one_counts(a: Member, b: Member) -> None:
     earlier, later = (Known(1, 7, None, Target(1, 16, 0, "votes"), 9, 1, born + ms) for ms in (-5, 5))
     assert b.sync([Hold(1, 0, 8, ready=True)], earlier).lost == ((1, 0),)
     seen = a.sync([Hold(1, 0, 1, ready=False)], Known(1, 1, None, None, 1, 1, born))
-    assert (seen.lost, seen.head.n, seen.view_binds()[1, 0].member) == ((), 1, A)
+    assert (seen.lost, seen.head.n, binds(seen)[1, 0].member) == ((), 1, A)
     seen = b.sync([Hold(1, 0, 8, ready=True)], later)
-    assert (seen.lost, seen.head.n, seen.view_binds()[1, 0].member) == ((), 7, B)
+    assert (seen.lost, seen.head.n, binds(seen)[1, 0].member) == ((), 7, B)
     assert seen.head.guard_ms > 0
     assert a.sync([Hold(1, 0, 1, ready=False)], Known(1, 1, None, None, 1, 1, born)).lost == ((1, 0),)
 
@@ -139,9 +145,9 @@ def test_one_that_was_declared_dead_comes_back_to_what_nobody_took(a: Member, b:
     a.do(a.ops.claim(1, 9, [0]))
     a.client.zadd(a.ops.keys.nodes(), {A: 1})
     a.client.zadd(a.ops.keys.nodes(), {"c#1": 9e15, "d#1": 9e15})  # so that one is not half of them
-    assert b.sync().view_binds()[1, 0].state == "orphan"
+    assert binds(b.sync())[1, 0].state == "orphan"
     assert a.sync([Hold(1, 0, 1, ready=True)]).lost == ()
-    assert b.sync().view_binds()[1, 0].member == A
+    assert binds(b.sync())[1, 0].member == A
 
 
 def test_a_wish_is_refused_for_what_stands_against_it(a: Member) -> None:
@@ -155,7 +161,7 @@ def test_a_wish_is_refused_for_what_stands_against_it(a: Member) -> None:
     looked = read_looked(a.do(a.ops.look()))
     assert looked.head.pending is not None
     assert a.do(a.ops.claim(looked.head.pending.version, 9, [0, 1, 2, 3])) != []
-    fences = [looked.view.binds, a.sync().view_binds()][1]
+    fences = [looked.view.binds, binds(a.sync())][1]
     holds = [Hold(version, shard, bind.fence, ready=True) for (version, shard), bind in fences.items()]
     a.sync(holds)
     assert a.do(a.ops.flip(looked.head.pending.version)) == 1
