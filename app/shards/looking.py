@@ -142,8 +142,10 @@ def _words(target: dict[str, Any] | None) -> str:
 
 
 def _stopped(stop: dict[str, Any]) -> str:
-    tried = "these credentials" if stop["what"] == "credentials" else stop["what"]
-    return f"{tried}, by Discord: {stop['why']}; put it right, then `shards retry`"
+    tried, then = stop["what"], "until there is another target, or `shards retry`"
+    if tried == "credentials":
+        tried, then = "these credentials", "put it right, then `shards retry`"
+    return f"{tried}, by Discord: {stop['why']}; {then}"
 
 
 def _identifies(budget: dict[str, int] | None) -> str:

@@ -241,7 +241,7 @@ class Driver:
                         logger.warning("shards: target %d is given up: %s", version, why)
                 case v.SendStop(slot, fence, stop):
                     if await self.ask(ops.stop(*slot, fence, stop)):
-                        logger.error("shards: stopped for all pods until a person acts: %s", stop.why)
+                        logger.error("shards: stopped for all pods: %s", stop.why)
                     self.feed(v.Stopped(slot))
                 case v.SendBudget(told):
                     shown = told.day_total, told.remaining, told.reset_after_ms, told.concurrency

@@ -178,7 +178,8 @@ class Life:
             case Op.INVALID_SESSION if payload.data is True:
                 self._end("try again", "Discord could not resume the session now")
             case Op.INVALID_SESSION:
-                self._end("invalid", "Discord does not take the session" if self._core.plan.session else "too soon")
+                whose = "session" if self._core.plan.session else "IDENTIFY"
+                self._end("invalid", f"Discord does not take the {whose}")
             case _:  # an op code that is new
                 return
 
