@@ -185,14 +185,14 @@ async def refused_intents(world: World, code: int) -> None:
 
 async def pending_not_allowed(world: World, code: int) -> None:
     world.gateway.script.add(Fault(do="close", at="identify", code=code, total=3, times=None))
-    await world.tell(3, urgent=True)
+    await world.tell(3, rounds=3)
     await until(lambda: "no such shard" in world.look().note, world.describe)
     await Counted(world).come_to(0, 0)
 
 
 async def active_not_allowed(world: World, code: int) -> Looked:
     counted, looked = await stopped(world, code), world.look()
-    await world.tell(3, urgent=True)
+    await world.tell(3, rounds=3)
     await world.serves(3)
     assert counted.so_far() == (1 + 3, 0)
     return looked
@@ -222,7 +222,7 @@ async def budget_is_spent(world: World, _code: int) -> None:
 async def budget_does_not_pay(world: World, _code: int) -> None:
     world.gateway.bot.remaining = 100
     counted = Counted(world)
-    await world.tell(4, urgent=True)
+    await world.tell(4, rounds=3)
     await until(lambda: "refused" in world.look().note, world.describe)
     assert read_outcome(world.person.ask(world.person.operations.target(4))) == "budget"
     await counted.come_to(0, 0)
