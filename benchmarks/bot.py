@@ -32,8 +32,6 @@ FIGURES = (
     "gap_p50_ms", "gap_p95_ms", "gap_ms", "unserved_ms", "delay_p99_ms", "seconds",
 )  # fmt: skip
 GUILDS_A_SHARD = 20
-SPACING_S = 5.3
-"""Between two identifies of a bucket."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tasks.shards.gateway.session import Event, Session
 
 SPACING_S = 5.3
+"""Between two identifies of a bucket."""
 
 
 class Bot:

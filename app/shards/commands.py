@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _say("no bot is configured: set DISCORD_TOKEN and DISCORD_BOT_ID", ASKED_WRONGLY)
     try:
         with _client(settings) as client:
-            numbers = Numbers(ttl_ms=int(settings.shard_ttl_s * 1000))
+            numbers = Numbers(ttl_ms=round(settings.shard_ttl_s * 1000))
             reached = Reached(client, Operations(Keys(settings.discord_bot_id), numbers))
             with waiting_for(f"Redis at {without_password(settings.redis_url)}", ANSWER_S):
                 client.ping()

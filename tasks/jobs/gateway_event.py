@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from celery import shared_task
+from redis.exceptions import RedisError
 
+from throttle.errors import TemporaryError
 from throttle.worker import ownership
 
 if TYPE_CHECKING:
@@ -36,12 +38,15 @@ def gateway_event(self: Task, name: str, data: dict[str, Any]) -> int:
         The messages of that guild so far, 0 where nothing is counted.
 
     Raises:
-        redis.RedisError: Redis was away; the task is delivered again.
+        TemporaryError: Redis was away; the event is tried again.
     """
     if name != "MESSAGE_CREATE":
         return 0
     fleet = ownership.operations(self.app)
     namespace = fleet.keys.namespace()
     keys = (f"{namespace}bot:seen:{self.request.id}", f"{namespace}bot:messages")
-    answer: Any = fleet.client.eval(COUNT, len(keys), *keys, str(data.get("guild_id") or 0), SEEN_S)
+    try:
+        answer: Any = fleet.client.eval(COUNT, len(keys), *keys, str(data.get("guild_id") or 0), SEEN_S)
+    except RedisError as error:
+        raise TemporaryError(f"the message is not counted: {error}") from error
     return int(answer)

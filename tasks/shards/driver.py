@@ -26,6 +26,7 @@ from redis.exceptions import NoScriptError
 
 from tasks.shards import vocabulary as v
 from tasks.shards.answers import View
+from tasks.shards.beside import Beside
 from tasks.shards.connection import Waiting
 from tasks.shards.coordinator import step, sync_call
 from tasks.shards.gate import Gate
@@ -85,7 +86,7 @@ class Driver:
         self._gate = Gate(self._ask_gate, self._teller.gate)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
-        self._running: set[asyncio.Task[Any]] = set()
+        self._beside = Beside()
         self._one_at_a_time: asyncio.Lock | None = None
         self._reached = self._to_drain = self._to_end = False
         self._waiting = Waiting()
@@ -143,9 +144,9 @@ class Driver:
         self._client = self._connect(ANSWER_S)
         self._witness = self._make_witness()
         self._connections.begin(self)
-        self._spawn(listen(partial(self._connect, None), self._ops.keys.changed(), self._heard))
+        self._beside.spawn(listen(partial(self._connect, None), self._ops.keys.changed(), self._heard))
         if self._votes is not None:
-            self._spawn(self._votes(self.feed))
+            self._beside.spawn(self._votes(self.feed))
         if self._to_drain:
             self.feed(v.DrainAsked())
         try:
@@ -157,8 +158,7 @@ class Driver:
                 except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
                     continue
         finally:
-            for task in self._running:
-                task.cancel()
+            self._beside.cancel()
             await self._connections.end()
             await self._witness.close()
             await self._client.aclose()
@@ -171,16 +171,6 @@ class Driver:
             retry=Retry(NoBackoff(), 0),
             single_connection_client=timeout_s is not None,
         )
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("shards: %r", error, exc_info=error)
 
     # -- events and commands
 
@@ -214,7 +204,7 @@ class Driver:
             case v.Close(slot, fence, how):
                 self._connections.close(slot, fence, how)
             case _:
-                self._spawn(self._send(command))
+                self._beside.spawn(self._send(command))
 
     async def _send(  # noqa: C901, PLR0912 - one line for each command
         self, command: v.Sent

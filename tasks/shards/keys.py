@@ -1,4 +1,4 @@
-"""Every key of a bot's cluster, one function each.
+"""Every key of a bot's cluster; a function for each that Python names, the scripts make the others from the namespace.
 
 All begin with `{cluster:<bot>}:`; the braces are one hash tag, so that they lie together in a Redis Cluster.
 

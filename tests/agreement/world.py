@@ -150,7 +150,7 @@ class World:
         self._order = itertools.count()
         self._rev = -1
         self._loaded: set[str] = set()
-        self._snapshot: dict[bytes, tuple[bytes, int]] = {}
+        self._snapshot: dict[bytes, bytes] = {}
 
     # -- time
 
@@ -321,9 +321,9 @@ class World:
     # -- Redis
 
     def take_snapshot(self) -> None:
-        """Remember all data, for `roll_back`."""
+        """Remember all data, for `restart_redis`."""
         raw_keys = cast("list[bytes]", self.client.keys("*"))
-        self._snapshot = {key: (cast("bytes", self.client.dump(key)), 0) for key in raw_keys}
+        self._snapshot = {key: cast("bytes", self.client.dump(key)) for key in raw_keys}
 
     def restart_redis(self, away_s: float, how: str) -> None:
         """Redis is away; it comes back with all data, none (`empty`), or older ones (`older`), as another server."""
@@ -335,8 +335,8 @@ class World:
             if how in ("empty", "older"):
                 self.client.flushall()
             if how == "older":
-                for key, (dumped, ttl) in self._snapshot.items():
-                    self.client.restore(key, ttl, dumped)
+                for key, dumped in self._snapshot.items():
+                    self.client.restore(key, 0, dumped)
             for pod in self.living():
                 pod.ops.server = self.server
 

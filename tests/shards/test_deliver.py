@@ -149,7 +149,8 @@ def who_resumes_hears_all_that_is_left_once_the_log_is_pruned(cluster: Cluster) 
         return calls.read_overlapped(b.client.execute_command(*b.calls.overlap(new, b.fences[new], ""))).ready_ms
 
     a.deliver(old, batch(a, old, [parcel(2, "x")]))
-    b.deliver(new, batch(b, new, [], "two", ready_ago_ms=5))
+    for shard in (0, 1):
+        b.deliver((new[0], shard), batch(b, (new[0], shard), [], "two", ready_ago_ms=5))
     b.deliver(new, batch(b, new, [], "two", ready_ago_ms=calls.PRUNED))
     assert ready_ms() > ALL_LEFT, "its target is pending: more may come"
     token = a.deliver(old, batch(a, old, [])).began

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -263,6 +263,31 @@ def test_an_event_that_cannot_be_written_holds_up_its_shard_alone(
 
     asyncio.run(run())
     assert sorted(cluster.contents()) == sorted(f"{shard}-{n}" for shard in ("s1", "s2") for n in range(5))
+
+
+def test_a_fault_of_the_outbox_itself_ends_nothing_and_is_told_once(
+    valkey: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(valkey)
+    slot = (cluster.serving(), 0)
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        a.pending = cast("Any", "no target")
+        async with a.outbox() as outbox:
+            await outbox.open(slot, fence)
+            session = Session("s1", 1, URL)
+            outbox.began(slot, fence, session, [])
+            await until(lambda: "the outbox failed (AttributeError" in caplog.text)
+            for number in range(3):
+                outbox.put(slot, fence, event(session, 2 + number, f"{number}"))
+            await asyncio.sleep(1.0)  # a few more tries
+            a.pending = None
+            assert await outbox.flush(slot, fence, 5.0)
+
+    asyncio.run(run())
+    assert cluster.contents() == ["0", "1", "2"]
+    assert caplog.text.count("the outbox failed") == 1
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError])

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ABNORMAL = 1006
-NO_CODE = 1005
 
 
 class Client:

@@ -31,12 +31,11 @@ async def call_back(backlog: Backlog, callback: Callback, holds: Callable[[], bo
     """Call for each event that may go on, until there is none.
 
     Args:
-        backlog: of one shard; its `calling` is true meanwhile.
+        backlog: of one shard; its `calling` is true from before this begins, so that no second one does, until it ends.
         callback: a function that returns at once, or a coroutine's.
         holds: whether the lease still covers the shard.
         done: told after each.
     """
-    backlog.calling = True
     try:
         while backlog.standing == "serves" and backlog.chapters and not backlog.chapters[0].reads and holds():
             item = backlog.chapters[0].uncalled()

@@ -18,14 +18,16 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from tasks.shards.beside import Beside
 from tasks.shards.connection import Waiting
 from tasks.shards.delivery import calls
 from tasks.shards.delivery.backlog import MARGIN_S, Backlog, size
 from tasks.shards.delivery.callback import call_back
 from tasks.shards.delivery.clock import ServerClock
-from tasks.shards.delivery.pipeline import ERRORS, Pipeline
+from tasks.shards.delivery.pipeline import Pipeline
 from tasks.shards.delivery.sessions import Sessions
 from tasks.shards.delivery.telling import Teller
+from tasks.shards.listening import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -83,7 +85,7 @@ class Outbox:
         self._footing_was: object = None
         self._wake = asyncio.Event()
         self._moved = asyncio.Condition()
-        self._running: set[asyncio.Task[Any]] = set()
+        self._beside = Beside()
         self._lazy_s = 0.0
         self._clock = ServerClock()
         self._teller = Teller()
@@ -93,7 +95,7 @@ class Outbox:
     def begin(self, pending: Callable[[], Target | None], footing: Callable[[], object] = lambda: None) -> None:
         """Start, in the loop. `pending`: as this member knows it; `footing` changes when Redis may have lost data."""
         self._pending, self._footing = pending, footing
-        self._spawn(self._run())
+        self._beside.spawn(self._run())
 
     async def open(self, slot: Slot, fence: int) -> Session | None:
         """Begin with a shard that was just claimed. None: there is no session to resume.
@@ -176,8 +178,7 @@ class Outbox:
 
     async def end(self) -> None:
         """Stop. What is left is heard again by whoever resumes."""
-        for task in self._running:
-            task.cancel()
+        self._beside.cancel()
         await self._redis.close()
 
     def waiting(self) -> Waiting:
@@ -195,16 +196,6 @@ class Outbox:
         self._busy.add(slot)
         self._wake.set()
 
-    def _spawn(self, coroutine: Any) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("shards: the outbox failed: %r", error, exc_info=error)
-
     def _bound(self) -> None:
         events, bytes_ = size(self._backlogs.values())
         while events > self._most[0] or bytes_ > self._most[1]:
@@ -219,20 +210,25 @@ class Outbox:
     async def _run(self) -> None:
         while True:
             now_s = time.monotonic()
-            lazy = now_s >= self._lazy_s
-            asked = self._gather(now_s, lazy=lazy)
-            if lazy:
-                self._lazy_s = now_s + LAZY_S
-            if asked:
-                try:
-                    await self._call(asked)
-                except ERRORS as error:
-                    self._teller.away(error, size(self._backlogs.values())[0])
-                    await asyncio.sleep(AGAIN_S)
-                async with self._moved:
-                    self._moved.notify_all()
-            else:
-                await self._sleep()
+            try:
+                await self._turn(now_s, lazy=now_s >= self._lazy_s)
+            except Exception as error:  # noqa: BLE001 - a fault of our own must not end what hands on for every shard
+                self._teller.failed(error, size(self._backlogs.values())[0])
+                await asyncio.sleep(AGAIN_S)
+
+    async def _turn(self, now_s: float, *, lazy: bool) -> None:
+        """Ask once, or sleep until there is something to ask."""
+        if lazy:
+            self._lazy_s = now_s + LAZY_S
+        asked = self._gather(now_s, lazy=lazy)
+        if not asked:
+            await self._sleep()
+            return
+        try:
+            await self._call(asked)
+        finally:
+            async with self._moved:
+                self._moved.notify_all()
 
     async def _sleep(self) -> None:
         beside = self._busy or (self._pending() is not None and self._backlogs)
@@ -277,9 +273,9 @@ class Outbox:
 
     def _call_back(self, backlog: Backlog) -> None:
         if self._callback is not None and backlog.standing == "serves" and not backlog.calling:
-            slot, fence = backlog.slot, backlog.fence
+            slot, fence, backlog.calling = backlog.slot, backlog.fence, True
             holds = partial(self._holder.holds, slot, fence)
-            self._spawn(call_back(backlog, self._callback, holds, partial(self._look_at, slot)))
+            self._beside.spawn(call_back(backlog, self._callback, holds, partial(self._look_at, slot)))
 
     def _compare(self, backlog: Backlog, now_s: float) -> None:
         if backlog.chapters and self._clock.known:

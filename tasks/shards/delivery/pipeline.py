@@ -6,7 +6,6 @@ given up, and the next one leads to whoever is the master. What was done before 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import redis.asyncio
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tasks.shards.operations import Argument
 
 ANSWER_S = 2.0
-ERRORS = (RedisError, OSError, asyncio.TimeoutError)
 
 
 def is_read_only(answer: object) -> TypeGuard[RedisError]:
@@ -45,7 +43,7 @@ class Pipeline:
     async def ask(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """The answers of all, errors of single commands among them.
 
-        Raises one of ERRORS where there is none, or where a command met a replica.
+        Raises one of `listening.ERRORS` where there is none, or where a command met a replica.
         """
         answers = await self._send(commands)
         if any(isinstance(answer, NoScriptError) for answer in answers):

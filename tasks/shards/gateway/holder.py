@@ -24,8 +24,9 @@ import logging
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from tasks.shards.beside import Beside
 from tasks.shards.gateway.connection import Connection
 from tasks.shards.gateway.payloads import HAND_OVER, RETIRE
 from tasks.shards.gateway.plan import Numbers
@@ -35,7 +36,7 @@ from tasks.shards.gateway.wire import frugal_tls
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Collection
 
     from tasks.shards.connection import Owner, Waiting
     from tasks.shards.delivery.delivery import Outbox
@@ -102,7 +103,7 @@ class Holder:
         self.outbox = make_outbox(self)
         self.owner: Owner
         self._held: dict[Slot, Held] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.beside = Beside()
         self._tls: ssl.SSLContext | None = None
 
     # -- for the driver, see `connection.Connections`
@@ -117,7 +118,7 @@ class Holder:
         """Connect a shard."""
         before = self._held.get(slot)
         held = self._held[slot] = Held(self, slot, total, fence)
-        held.opening = self.spawn(held.open(before))
+        held.opening = self.beside.spawn(held.open(before))
 
     def close(self, slot: Slot, fence: int, how: How) -> None:
         """End a connection, or the attempt."""
@@ -135,8 +136,7 @@ class Holder:
         """Close what is left, within `close_s`; its sessions stay."""
         every = [held.connection.close(HAND_OVER) for held in self._held.values() if held.connection]
         await asyncio.gather(*every)
-        for task in self._tasks:
-            task.cancel()
+        self.beside.cancel()
         await self.outbox.end()
 
     # -- for the outbox
@@ -162,18 +162,6 @@ class Holder:
         if self._tls is None and url.startswith("wss:"):
             self._tls = frugal_tls()
         return self._tls
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something beside."""
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("shards: %r", error, exc_info=error)
 
     def forget(self, held: Held) -> None:
         """It is closed."""
@@ -209,7 +197,7 @@ class Held:
     def end(self, how: Way) -> None:
         """Close it; the first of several ways counts."""
         if self.ending is None:
-            self.ending = self._holder.spawn(self._end(how))
+            self.ending = self._holder.beside.spawn(self._end(how))
 
     async def _end(self, how: Way) -> None:
         if self.opening is not None:
@@ -217,7 +205,7 @@ class Held:
             await asyncio.wait({self.opening})
         closing = None
         if self.connection is not None:
-            closing = self._holder.spawn(self.connection.close(RETIRE if how == "retire" else HAND_OVER))
+            closing = self._holder.beside.spawn(self.connection.close(RETIRE if how == "retire" else HAND_OVER))
             await asyncio.sleep(0)  # from here on nothing is heard
         if how in ("hand over", "over") and not await self._outbox.flush(self.slot, self.fence, FLUSH_S):
             logger.warning("shards: what %s heard was not handed on in %g s; it is heard again", self, FLUSH_S)
