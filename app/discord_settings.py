@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
@@ -75,6 +76,15 @@ class DiscordSettings(BaseSettings):
     shard_callback: str = Field(default="", pattern=CALLBACK, validation_alias="SHARD_CALLBACK")
     """A function of yours that has the events in place of a queue, in the pod that holds the shard, at least once:
     ``module:function``."""
+
+    @field_validator("discord_api_url", "discord_gateway_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        """An address whose host or port cannot be."""
+        parts = urlsplit(value)
+        if value and not (parts.hostname and parts.port != 0):  # to look at the port raises where it is no number
+            raise ValueError("host")
+        return value
 
     @field_validator("shard_events")
     @classmethod

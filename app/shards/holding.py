@@ -18,6 +18,7 @@ from app.settings import without_password
 from app.shards import rights
 from app.shards.broadcast import vote_rounds
 from app.shards.connecting import Noting, credentials, make_connections
+from app.shards.delivering import load_callback
 from tasks.shards.driver import Driver
 from tasks.shards.gateway.holder import Address
 from tasks.shards.keys import Keys
@@ -95,6 +96,12 @@ class Shards(bootsteps.StartStopStep):
                 "headroom: SHARD_CONNECTIONS=none: this worker holds no shards of bot %s", settings.discord_bot_id
             )
             return
+        if settings.shard_queues and settings.shard_task not in self._app.tasks:
+            logger.warning(
+                "headroom: SHARD_TASK=%r: this worker has no such task; another one must take from %s",
+                settings.shard_task,
+                ", ".join(settings.shard_queues),
+            )
         self.driver = make(self._app, settings, self._app.throttle.settings.pod)
         self.driver.start()
         self._app.headroom_shards = self.driver
@@ -126,13 +133,19 @@ class Shards(bootsteps.StartStopStep):
 
 
 def _may(app: Celery, settings: Settings, sender: Any, **_: Any) -> None:
-    """Refuse to start where Redis refuses what shards need. The worker has reached it by now."""
+    """Refuse to start, in one line, without what shards need.
+
+    Rights in Redis, which the worker has reached by now; the callback; Kubernetes.
+    """
     if sender.app is app:
         where = app.connection_for_write().as_uri()
         try:
             operations = sender.app.throttle.driver.operations
             rights.check(operations, Keys(settings.discord_bot_id), settings.shard_queues, where)
-        except RedisRefused as error:
+            if settings.shard_callback:
+                load_callback(settings.shard_callback)
+            _witness(settings)
+        except (RedisRefused, ConfigurationError) as error:
             raise SystemExit(f"headroom: {error}") from None
 
 

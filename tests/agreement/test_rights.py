@@ -100,6 +100,26 @@ def test_a_worker_that_lacks_a_right_says_so_in_one_line(
     assert "Traceback" not in pod.read_log()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("SHARD_CALLBACK", "mybot.nowhere:handle", "No module named 'mybot'; allowed is module:function"),
+        ("SHARD_LIVENESS", "kubernetes", "allowed in a pod with automountServiceAccountToken: true"),
+    ],
+)
+def test_what_a_worker_cannot_have_is_said_in_one_line(
+    workers: Workers, discord: RestStandIn, variable: str, value: str, why: str
+) -> None:
+    wrong: dict[str, Any] = settings(discord, "discord") | {variable: value}
+    (pod,) = workers.start(1, pool="solo", ready=False, **wrong)
+    wait_until(lambda: not pod.running, 30.0, what=pod.read_log)
+    assert pod.exit_code == 1
+    last = [line for line in pod.read_log().splitlines() if line.strip()][-1]
+    assert last.startswith(f"headroom: {variable}={value!r}: ")
+    assert last.endswith(why)
+    assert "Traceback" not in pod.read_log()
+
+
 def test_the_look_tries_each_command_of_each_script() -> None:
     lua = ROOT / "tasks" / "shards" / "lua"
     used = {name for path in lua.glob("*.lua") for name in re.findall(r"call\('([A-Z]+)'", path.read_text())}
