@@ -74,7 +74,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from throttle.fleet import Fleet, Permit
+    from throttle.fleet import Fleet
+    from throttle.permit import Permit
     from throttle.policy import Backoff, Limit, Retries, TimeLimits
     from throttle.worker.stopping import DrainDeadline, draining
 

@@ -28,8 +28,7 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from redis.exceptions import ReadOnlyError
 
@@ -37,6 +36,7 @@ from throttle.errors import ConfigurationError, NameClash, NotAMember
 from throttle.heartbeat import Heartbeat
 from throttle.keys import Keys
 from throttle.outage import FAILURES, REFUSALS, Outage
+from throttle.permit import Permit
 from throttle.scripts import Clash, Counts, Operations, Standing, Take
 from throttle.settings import OnRedisError, load_settings
 
@@ -45,44 +45,14 @@ if TYPE_CHECKING:
 
     import redis
 
-logger = logging.getLogger(__name__)
+    from throttle.permit import Lane
 
-Lane = Literal["normal", "critical"]
+logger = logging.getLogger(__name__)
 
 
 def new_member(pod: str) -> str:
     """A new incarnation of a pod: its name and a boot id that nobody had before."""
     return f"{pod}#{os.urandom(4).hex()}"
-
-
-@dataclass(slots=True)
-class Permit:
-    """The right to do one piece of work. A context manager that releases itself."""
-
-    fleet: Fleet = field(repr=False)
-    id: int
-    lane: Lane
-    counted: bool
-    """False: given while Redis was away under `on_redis_error="allow"`; nobody counts it."""
-
-    def release(self) -> bool:
-        """Give it back, see `Fleet.release`."""
-        return self.fleet.release(self)
-
-    def is_valid(self) -> bool:
-        """Whether the fleet still counts it: False once this member was taken for dead. One round trip.
-
-        Raises `redis.RedisError` when Redis fails.
-        """
-        return self.counted and self.fleet.holds(self)
-
-    def __enter__(self) -> Self:
-        """Nothing: the permit is held already."""
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Release, whatever happened."""
-        self.release()
 
 
 class Fleet:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import redis
 
 from throttle import events
+from throttle.clock import ServerClock
 from throttle.doorkeeper import Doorkeeper
 from throttle.heartbeat import Heartbeat
 from throttle.scripts import Clash
@@ -69,7 +70,7 @@ class Driver:
         """Beats for a pool whose tasks may hold the lock of this process."""
         self.heartbeat = Heartbeat(self._heartbeat, beat_s=settings.beat_s, ttl_s=settings.ttl_s)
         self.doorkeeper = Doorkeeper(operations.client, operations, self._living_member)
-        self._clock_offset_ms = 0.0
+        self.clock = ServerClock()
         self._away: Exception | None = None
         """What the last command of this event about a take ran into, when it was no answer."""
         self._instant_s = random.random() * LOOK_S
@@ -167,21 +168,11 @@ class Driver:
     def _owes(self) -> bool:
         return any(held.owed for held in self.state.held.values())
 
-    # -- the server's clock
-
     def read_clock(self) -> None:
-        """Learn how far this machine's clock is from the server's, before the first beat. One round trip."""
-        before_s = time.time()
+        """Learn the server's time, before the first beat; each beat tells it again. One round trip."""
+        sent_s = time.monotonic()
         seconds, microseconds = self.operations.client.time()
-        self._note_clock(before_s, seconds * 1000 + microseconds / 1000)
-
-    def _note_clock(self, before_s: float, server_ms: float) -> None:
-        """Learn from each beat how far this machine's clock is from the server's: either may be set meanwhile."""
-        self._clock_offset_ms = server_ms - (before_s + time.time()) * 500
-
-    def server_ms(self) -> float:
-        """The server's time now, as far as this machine can tell."""
-        return time.time() * 1000 + self._clock_offset_ms
+        self.clock.note(seconds * 1000 + microseconds / 1000, (sent_s + time.monotonic()) / 2)
 
     # -- commands
 
@@ -267,9 +258,9 @@ class Driver:
         return v.Settled(number, mine)
 
     def _send_beat(self, member: str) -> Standing:
-        before_s, sent_s = time.time(), time.monotonic()
+        sent_s = time.monotonic()
         beat = self.operations.beat(member)
-        self._note_clock(before_s, beat.server_ms)
+        self.clock.note(beat.server_ms, (sent_s + time.monotonic()) / 2)
         if beat.standing != "lost":
             self.heartbeat.renewed(sent_s)
         return beat.standing

@@ -148,7 +148,7 @@ class Brake(Hosting):
             self.requests[number] = request
             due_ms = self.due_ms((request.message.headers or {}).get("eta"))
             if due_ms is not None:  # by the server's clock; Celery's timer goes by this machine's
-                left_s = (due_ms - self.driver.server_ms()) / 1000
+                left_s = (due_ms - self.driver.clock.now_ms()) / 1000
                 request._eta = datetime.now(UTC) + timedelta(seconds=left_s) if left_s > 0 else None
 
     def on_task_request(self, request: Any) -> None:

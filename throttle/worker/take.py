@@ -188,7 +188,7 @@ class TakingChannel(PuttingChannel):
         not_mine = driver.operations.parse_not_mine(answer)
         telling.answered(took, time.monotonic() - self._brpop_sent_at)
         if self._rung_ms and isinstance(took, Take):
-            events.emit(events.WOKEN, (driver.server_ms() - self._rung_ms) / 1000)
+            events.emit(events.WOKEN, (driver.clock.now_ms() - self._rung_ms) / 1000)
         self._rung_ms = 0
         return v.Answered(took, self.has_credit(), self.worker.places(), not_mine)
 
@@ -217,7 +217,7 @@ class TakingChannel(PuttingChannel):
         try:
             message = loads(take.raw.decode())
             due_ms = self.worker.due_ms((message.get("headers") or {}).get("eta"))
-            if due_ms is not None and due_ms > driver.server_ms() + DUE_SOON_MS:
+            if due_ms is not None and due_ms > driver.clock.now_ms() + DUE_SOON_MS:
                 driver.feed(v.Parked(take.id, due_ms))
                 if driver.state.held.get(take.id) != Held(take, delivery.owner):
                     return  # it waits in Redis; else the server's clock says that it is due

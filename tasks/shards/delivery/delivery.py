@@ -23,11 +23,11 @@ from tasks.shards.connection import Waiting
 from tasks.shards.delivery import calls
 from tasks.shards.delivery.backlog import MARGIN_S, Backlog, size
 from tasks.shards.delivery.callback import call_back
-from tasks.shards.delivery.clock import ServerClock
 from tasks.shards.delivery.pipeline import Pipeline
 from tasks.shards.delivery.sessions import Sessions
 from tasks.shards.delivery.telling import Teller
 from tasks.shards.listening import ERRORS
+from throttle.clock import ServerClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
