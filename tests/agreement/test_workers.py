@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from celery import Celery
 
 from app.local.discord.book import mark
 from app.local.discord.bot import Bot as DiscordBot
@@ -149,6 +152,29 @@ def test_workers_connect_to_discord_and_resume_what_a_killed_and_a_drained_one_h
     assert sum(entry.kind == "identify" for entry in entries) == 8
     assert not [entry for entry in entries if entry.kind == "over"], "no session ended"
     assert TOKEN not in workers.logs()
+
+
+def test_no_child_keeps_a_connection_of_a_worker_that_was_killed(
+    workers: Workers, guard: Guard, tmp_path: Path
+) -> None:
+    """discordjs/discord.js#4151: the children outlive their parent. These were forked after its shards connected."""
+    remote = start_discord(guard, tmp_path, shards=4, concurrency=16, guilds=8, token=TOKEN)
+    told: dict[str, Any] = {
+        "DISCORD_TOKEN": TOKEN,
+        "DISCORD_BOT_ID": BOT,
+        "DISCORD_API_URL": remote.api_url,
+        "DISCORD_INTENTS": str(INTENTS),
+        "SHARD_TTL": str(TTL_S),
+        "WORKER_MAX_TASKS": "1",
+    }
+    (pod,) = workers.start(1, concurrency=2, **told)
+    wait_until(lambda: serving(workers), 60.0, what=workers.logs)
+    with Celery("producer", broker=workers.client.url, set_as_current=False) as producer:
+        for seconds in (0, 0, 0, 0, 20):
+            producer.send_task("tasks.jobs.loads.sleep", (seconds,), queue="task_queue", ignore_result=True)
+    wait_until(lambda: len(workers.records()) == 9, 20.0, what=workers.logs)
+    os.kill(pod.pid, signal.SIGKILL)
+    wait_until(lambda: remote.look()["counts"].get("closed") == 4, 5.0, what=lambda: str(remote.look()))
 
 
 def test_a_bot_without_connections_says_so(workers: Workers, discord: RestStandIn) -> None:
