@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -244,3 +245,28 @@ def each_event_once(truth: Truth) -> None:
     for guild in {event.guild for event in truth.events}:
         order = [event.at_s for event in fleet.order if event.guild == guild]
         assert order == sorted(order)
+
+
+def settled(entries: Iterable[tuple[str, float]], copies: Iterable[tuple[str, float]]) -> dict[int, str]:
+    """What repeats what, of one guild, at a FLIP four seconds after READY; times are from READY on."""
+    overlap = Overlap(ms(BEGAN_S))
+    overlap.handed_on([Entry(f"e{n}", 1, who, ms(BEGAN_S + at_s)) for n, (who, at_s) in enumerate(entries)])
+    for sequence, (who, at_s) in enumerate(copies):
+        overlap.heard(Copy(sequence, 1, who, ms(BEGAN_S + at_s)))
+    return overlap.settle(ms(BEGAN_S + 4.0), final=True).repeats
+
+
+@pytest.mark.parametrize("late", ["entries", "copies"])
+def test_of_a_pod_that_stood_still_nothing_is_doubled(late: str) -> None:
+    """All that came meanwhile it hears at once, much later than the other one. That they are the same tells order."""
+    happened = [(f"~{number}", 0.2 * number) for number in range(1, 6)]
+    at_once = [(who, 3.5 + at_s / 1000) for who, at_s in happened]
+    found = settled(happened, at_once) if late == "copies" else settled(at_once, happened)
+    assert found == {number: f"e{number}" for number in range(5)}
+
+
+def test_what_comes_again_some_time_after_is_no_copy() -> None:
+    """Two people type, and type again eight seconds later: the first time was before READY, the second is nobody's."""
+    before = [("~ann", -4.0), ("~ben", -3.0)]
+    assert settled(before, [("~ann", 4.0), ("~ben", 5.0)]) == {}
+    assert settled([*before, ("~cem", 0.3)], [("~ann", 4.0), ("~ben", 5.0)]) == {}

@@ -11,7 +11,8 @@ and either copies are left over (not handed on yet, or never) or entries are (st
 k is found in the order of these:
 
 1. An event that occurs once and is in both says it.
-2. What does not repeat itself fits in one way only.
+2. What does not repeat itself fits in one way only. Times decide whether it does, or there is no overlap; less so the
+   longer it is, for a pod may stand still and hear late.
 3. A row that repeats itself fits in several. Each k contradicts some time of arrival by so much: a copy that came when
    its entry did not; an entry before the READY that came after it. The k with the least contradiction is taken. What
    is told by a RESUME comes late, so it cannot have come *too* late.
@@ -198,7 +199,7 @@ class Overlap:
             clear = bool(self._samples) and bool(others) and others[0].against_ms - best.against_ms >= CLEAR_MS
             if not (final or clear):
                 return
-            k, fitting = best.k, best.against_ms <= NEAR_MS
+            k, fitting = best.k, best.alone or best.against_ms <= NEAR_MS
         row.aligned = True
         if fitting:
             for _ in range(k):

@@ -14,6 +14,8 @@ NEAR_MS = 2000
 """Without a fit, a copy is an entry's when they came so close to one another; a fit may not contradict more."""
 ALIKE_MS = 110
 """Two k that differ by less in this are equally good: delays vary."""
+EACH_MS = 1000
+"""By so much each further event that is another one, and in its place, outweighs what times say against a k."""
 
 
 class Entry(NamedTuple):
@@ -47,6 +49,8 @@ class Candidate(NamedTuple):
     against_ms: int
     """The most that some time of arrival speaks against it."""
     k: int
+    alone: bool = False
+    """It is believed whatever times say: see `candidates`."""
 
 
 def anchor(entries: Iterable[Entry], copies: Iterable[Copy]) -> tuple[int, int] | None:
@@ -66,14 +70,24 @@ def fits(entries: Sequence[Entry], copies: Sequence[Copy], k: int) -> bool:
 def candidates(
     entries: Sequence[Entry], copies: Sequence[Copy], began_ms: int, now_ms: int, skew_ms: int
 ) -> list[Candidate]:
-    """Every k that fits, the best first; that there is no overlap always does. Of equally good ones the longest."""
+    """Every k that fits, the best first; that there is no overlap always does. Of equally good ones the longest.
+
+    Where times contradict that there is none, somebody heard late, and times tell little. Then what fits in one way only
+    is believed, the more the longer it is: a row does not come again in its order by chance.
+    """
     found: list[Candidate] = []
     first = copies[0].identity
     for k, entry in enumerate(entries):
         if entry.identity == first and fits(entries, copies, k):
             found.append(Candidate(_against_ms(entries, copies, k, began_ms, now_ms, skew_ms), k))
     k = len(entries)
-    found.append(Candidate(_against_ms(entries, copies, k, began_ms, now_ms, skew_ms), k))
+    none = Candidate(_against_ms(entries, copies, k, began_ms, now_ms, skew_ms), k)
+    if len(found) == 1 and none.against_ms > ALIKE_MS:
+        alone = found[0]
+        others = len({copy.identity for copy in copies[: len(entries) - alone.k]}) - 1
+        if others and alone.against_ms - EACH_MS * others <= none.against_ms:
+            return [alone._replace(alone=True)]
+    found.append(none)
     best_ms = min(found).against_ms
     return sorted(found, key=lambda each: (max(0, each.against_ms - best_ms - ALIKE_MS), each.k))
 
