@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -19,6 +20,8 @@ from tests.shards.listening import QUICK, TOKEN, Heard, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from tasks.shards.gateway.session import Event
 
     Scene = Callable[[Gateway], Awaitable[None]]
 
@@ -358,6 +361,30 @@ def test_a_session_whose_resumes_lead_nowhere_becomes_a_new_one(do: Any) -> None
 
 
 # ---------------------------------------------------------------- deadlines
+
+
+def test_a_replay_that_takes_longer_than_its_deadline_is_an_answer() -> None:
+    """What a session has missed may be much, and the pod busy. Who gave up would begin anew, and lose the session."""
+
+    async def scene(gateway: Gateway) -> None:
+        before = await Heard(gateway).settled()
+        await before.connection.close(4000)
+        users = [f"user {number}" for number in range(8 * 32)]
+        type_in(gateway, *users)
+        heard = Heard(gateway, session=before.connection.session)
+
+        def slowly(event: Event) -> None:
+            time.sleep(2 * QUICK.ready_s / len(users))
+            heard.ear.events.append(event)
+
+        heard.ear.on_heard = slowly
+        await heard.settled()
+        assert heard.ear.whys == []
+        assert heard.ear.typed() == users
+        assert gateway.book.counts["identify"] == 1
+        await heard.connection.close(4000)
+
+    play(scene)
 
 
 @pytest.mark.parametrize(

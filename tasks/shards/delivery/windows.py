@@ -72,8 +72,8 @@ def candidates(
 ) -> list[Candidate]:
     """Every k that fits, the best first; that there is no overlap always does. Of equally good ones the longest.
 
-    Where times contradict that there is none, somebody heard late, and times tell little. Then what fits in one way only
-    is believed, the more the longer it is: a row does not come again in its order by chance.
+    Where times contradict that there is none, somebody heard late, and times tell little. Then what fits in one way
+    only is believed, the more the longer it is: a row does not come again in its order by chance.
     """
     found: list[Candidate] = []
     first = copies[0].identity

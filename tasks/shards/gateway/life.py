@@ -74,7 +74,7 @@ class Life:
         self._began_s = core.clock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._deadline: asyncio.TimerHandle | None = None
-        self._greeted = self._hailed = self._ready = False
+        self._greeted = self._hailed = self._ready = self._replayed = False
         self._interval_s = 0.0
         self._asked = asyncio.Event()
         """Discord asked for a beat."""
@@ -118,8 +118,8 @@ class Life:
     def _end(self, how: How, why: str, code: int = 0) -> None:
         if not self._ended.done():
             lived_s = self._core.clock() - self._began_s
-            ended = Ended(how, why, code, opened=True, hailed=self._hailed, ready=self._ready, lived_s=lived_s)
-            self._ended.set_result(ended)
+            known = {"hailed": self._hailed, "replayed": self._replayed, "ready": self._ready}
+            self._ended.set_result(Ended(how, why, code, opened=True, lived_s=lived_s, **known))
 
     def _until(self, after_s: float, missing: str) -> None:
         """End the socket when `missing` is missing after so long; replaces the deadline before."""
@@ -212,6 +212,9 @@ class Life:
         event = Event(session.id, payload.sequence, payload.name, payload.data, payload.raw_bytes)
         core.ear.heard(event)
         core.plan.session = session._replace(sequence=payload.sequence)
+        if not self._ready:  # the session goes on: what was missed comes before RESUMED
+            self._replayed = True
+            self._until(core.numbers.ready_s, "nothing more after RESUME")
         if core.unsettled:
             core.unsettled.discard(guild_of(payload))
             if not core.unsettled and core.state == "ready":

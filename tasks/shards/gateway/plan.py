@@ -44,7 +44,7 @@ class Numbers(NamedTuple):
     """For TCP, TLS and HTTP."""
     hello_s: float = 10.0
     ready_s: float = 60.0
-    """From IDENTIFY or RESUME to READY or RESUMED."""
+    """From IDENTIFY or RESUME to READY or RESUMED, or between two events of what was missed."""
     settled_s: float = 30.0
     """From READY to all its guilds."""
     close_s: float = 2.0
@@ -79,6 +79,8 @@ class Ended(NamedTuple):
     opened: bool = False
     hailed: bool = False
     """IDENTIFY or RESUME was sent."""
+    replayed: bool = False
+    """Something came that the session had missed."""
     ready: bool = False
     """READY or RESUMED came."""
     lived_s: float = 0.0
@@ -165,7 +167,7 @@ class Plan:
         self._failures = 0 if waited else self._failures + 1
         if self.session is not None:
             self._by_main_url = True
-            self._unanswered += ended.hailed
+            self._unanswered = 0 if ended.replayed else self._unanswered + ended.hailed
 
     def _wait_s(self, ended: Ended) -> float:
         numbers = self._numbers
