@@ -16,7 +16,7 @@ remembered from one look to the next that the view would tell, so a lost answer 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tasks.shards import giving
 from tasks.shards import vocabulary as v
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     Outcome = tuple[State, Sequence[v.Command]]
 
-T = TypeVar("T")
 MORE_SHARDS, USELESS = 4011, (4004, 4012)
 """Close codes: there must be more shards; not even a RESUME succeeds."""
 URGENT = 1_000_000

@@ -314,6 +314,37 @@ def test_what_a_callback_raises_ends_nothing(valkey: Client, error: type[BaseExc
     assert called == ["0", "1", "2"]
 
 
+def test_a_callback_that_does_not_end_is_cancelled_with_its_shard(valkey: Client) -> None:
+    """Else each pod that has the shard keeps it, for ever; and two work on the same event."""
+    cluster = Cluster(valkey)
+    slot = (cluster.serving(), 0)
+    told: list[str] = []
+
+    async def callback(_event: Event) -> None:
+        told.append("begun")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[slot]
+        async with a.outbox(callback=callback) as outbox:
+            await outbox.open(slot, fence)
+            session = Session("s1", 1, URL)
+            outbox.began(slot, fence, session, [])
+            for number in range(3):
+                outbox.put(slot, fence, event(session, 2 + number, f"{number}"))
+            await until(lambda: told == ["begun"])
+            outbox.close(slot, fence)
+            await until(lambda: told == ["begun", "cancelled"])
+            await asyncio.sleep(0.3)
+        assert told == ["begun", "cancelled"]
+
+    asyncio.run(run())
+
+
 def test_a_callback_has_each_event_in_order_and_its_errors_stop_nothing(valkey: Client) -> None:
     """A pod that dies before the sequence is saved calls again what it called: at least once."""
     cluster = Cluster(valkey)

@@ -22,7 +22,7 @@ from tasks.shards.beside import Beside
 from tasks.shards.connection import Waiting
 from tasks.shards.delivery import calls
 from tasks.shards.delivery.backlog import MARGIN_S, Backlog, size
-from tasks.shards.delivery.callback import call_back
+from tasks.shards.delivery.callback import Callbacks
 from tasks.shards.delivery.pipeline import Pipeline
 from tasks.shards.delivery.sessions import Sessions
 from tasks.shards.delivery.telling import Teller
@@ -74,7 +74,7 @@ class Outbox:
             most: events and bytes that wait in this pod at most.
             margin_s: see `backlog.MARGIN_S`.
         """
-        self._redis, self._writer, self._holder, self._callback = Pipeline(url), writer, holder, callback
+        self._redis, self._writer, self._holder = Pipeline(url), writer, holder
         self._calls = calls.Calls(operations, writer.fleet, writer.ratio)
         self._most, self._margin_s = most, margin_s
         self._backlogs: dict[Slot, Backlog] = {}
@@ -86,6 +86,7 @@ class Outbox:
         self._wake = asyncio.Event()
         self._moved = asyncio.Condition()
         self._beside = Beside()
+        self._callbacks = Callbacks(callback, holder.holds, self._beside) if callback else None
         self._lazy_s = 0.0
         self._clock = ServerClock()
         self._teller = Teller()
@@ -131,7 +132,7 @@ class Outbox:
         backlog = self._of(slot, fence)
         if backlog is None:
             return
-        wanted = self._callback is not None or self._writer.wants(event.name)
+        wanted = self._callbacks is not None or self._writer.wants(event.name)
         urgent = backlog.put(event, time.monotonic(), wanted=wanted)
         self._busy.add(slot)
         if urgent:
@@ -175,6 +176,8 @@ class Outbox:
         if self._of(slot, fence):
             del self._backlogs[slot]
             self._busy.discard(slot)
+            if self._callbacks:
+                self._callbacks.end(slot)
 
     async def end(self) -> None:
         """Stop. What is left is heard again by whoever resumes."""
@@ -249,9 +252,10 @@ class Outbox:
                 self._busy.discard(slot)
                 continue
             self._compare(backlog, now_s)
-            self._call_back(backlog)
+            if self._callbacks:
+                self._callbacks.go_on(backlog, partial(self._look_at, slot))
             beside = pending is not None and pending.version != slot[0]
-            writer = None if self._callback is not None else self._writer
+            writer = None if self._callbacks is not None else self._writer
             try:
                 batch = backlog.batch(now_s, writer, lazy=lazy, beside=beside)
             except Exception as error:  # noqa: BLE001 - of the application's settings; the other shards go on
@@ -270,12 +274,6 @@ class Outbox:
             for slot, backlog in self._backlogs.items():
                 backlog.tell_again()
                 self._busy.add(slot)
-
-    def _call_back(self, backlog: Backlog) -> None:
-        if self._callback is not None and backlog.standing == "serves" and not backlog.calling:
-            slot, fence, backlog.calling = backlog.slot, backlog.fence, True
-            holds = partial(self._holder.holds, slot, fence)
-            self._beside.spawn(call_back(backlog, self._callback, holds, partial(self._look_at, slot)))
 
     def _compare(self, backlog: Backlog, now_s: float) -> None:
         if backlog.chapters and self._clock.known:
