@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -145,6 +146,14 @@ def test_what_is_wrong_is_said_of_the_command_that_was_called() -> None:
     for called in ("./run", "../headroom/run"):
         assert run("demo", "--pods", "0", HEADROOM_COMMAND=called).stderr.startswith(f"{called} demo: argument --pods")
     assert run("demo", "--pods", "0", HEADROOM_COMMAND="").stderr.startswith("python -m app demo: argument --pods")
+
+
+@pytest.mark.parametrize("command", [(), ("shards",)])
+def test_each_command_is_on_its_page(command: tuple[str, ...]) -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    names = re.findall(r"^    (\w+)", run(*command, "--help").stdout, re.MULTILINE)
+    assert len(names) >= 3
+    assert [name for name in names if f"| `{' '.join(('python -m app', *command, name))}" not in page] == []
 
 
 @pytest.fixture
