@@ -344,6 +344,26 @@ def test_a_resume_url_that_is_dead_gives_way_to_the_main_one() -> None:
     play(scene)
 
 
+def test_a_main_address_that_is_another_one_now_is_followed() -> None:
+    """Who resumed before Discord had answered has only what the session says, for as long as it lives."""
+
+    async def scene(gateway: Gateway) -> None:
+        before = Heard(gateway)
+        session = (await before.settled()).connection.session
+        await before.connection.close(4000)
+        await gateway.resume_door.set("refuses")
+        assert session is not None
+        heard = Heard(gateway, session=session, url=session.resume_url)
+        heard.connection.start()
+        await until(lambda: heard.ear.counts["lost"] >= 2, heard.describe)
+        heard.connection.follow(gateway.url)
+        await heard.settled()
+        assert (gateway.book.counts["identify"], gateway.book.counts["resumed"]) == (1, 1)
+        await heard.connection.close(4000)
+
+    play(scene)
+
+
 @pytest.mark.parametrize("do", ["reset", "silence", "close"])
 def test_a_session_whose_resumes_lead_nowhere_becomes_a_new_one(do: Any) -> None:
     """discord/discord-api-docs#1619: after op 7 every RESUME is reset for 90 s."""

@@ -80,6 +80,10 @@ class Connection:
         """Between the last beat that was answered and its answer; None before the first."""
         return self._core.latency_s
 
+    def follow(self, main_url: str) -> None:
+        """Discord's main address is this one now; for the next socket."""
+        self._core.plan.main_url = main_url
+
     def start(self) -> None:
         """Connect, and stay connected."""
         self._task = asyncio.create_task(self._run())

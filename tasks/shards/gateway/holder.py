@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 FLUSH_S = 2.0
 LEASE_S = 2.5
 """For a SYNC to renew the lease, or to say that it is another's; longer than one that is given up."""
+FAULT_S = 5.0
 STOPPED_S = 0.5
 """How often somebody looks whether a fatal code still stands."""
 
@@ -187,9 +188,20 @@ class Held:
             before.end("lost")
             if before.ending is not None:
                 await asyncio.wait({before.ending})
+        while self.connection is None:
+            try:
+                await self._connect()
+            except Exception:  # a fault of our own: a shard that is held must not stay without a connection
+                logger.exception("shards: %s is not connected", self)
+                await asyncio.sleep(FAULT_S)
+
+    async def _connect(self) -> None:
         holder, (_, shard) = self._holder, self.slot
         session = await self._outbox.open(self.slot, self.fence)
-        url = holder.address.url or (session.resume_url if session else await holder.address.wait())
+        url = holder.address.url  # what a session says stands in for it, where Discord has not answered yet
+        if not url:
+            secure = session is not None and session.resume_url.startswith("wss:")
+            url = session.resume_url if session and secure else await holder.address.wait()
         place = Shard(url, holder.bot.token, holder.bot.intents, shard, self._total)
         self.connection = Connection(place, self, session=session, numbers=holder.numbers, tls=holder.tls(url))
         self.connection.start()
@@ -275,6 +287,8 @@ class Held:
         """See `Ear`."""
         level = logging.WARNING if after_s >= self._holder.numbers.breaker_pause_s else logging.INFO
         logger.log(level, "shards: %s: %s; the next try is in %.1f s", self, why, after_s)
+        if self.connection is not None and self._holder.address.url:
+            self.connection.follow(self._holder.address.url)
         self._outbox.lost(self.slot, self.fence)
         self._owner.lost(self.slot, self.fence)
 

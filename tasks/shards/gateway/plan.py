@@ -131,7 +131,7 @@ class Plan:
     def __init__(self, main_url: str, session: Session | None, numbers: Numbers, chance: Callable[[], float]) -> None:
         """`chance`: from 0 to 1."""
         self.session = session
-        self._main_url, self._numbers, self._chance = main_url, numbers, chance
+        self.main_url, self._numbers, self._chance = main_url, numbers, chance
         self._breaker = Breaker(numbers)
         self._failures = self._unanswered = 0
         self._by_main_url = False
@@ -140,8 +140,8 @@ class Plan:
     def url(self) -> str:
         """Where to connect next."""
         session = self.session
-        if session is None or self._by_main_url or not may_follow(session.resume_url, self._main_url):
-            return self._main_url
+        if session is None or self._by_main_url or not may_follow(session.resume_url, self.main_url):
+            return self.main_url
         return session.resume_url
 
     def after(self, ended: Ended, now_s: float) -> Again | Over:
