@@ -94,6 +94,9 @@ class Ears:
     def settled(self) -> None:
         """Nothing waits for it."""
 
+    def answered(self, sent_s: float) -> None:
+        """It lives."""
+
     def dropped(self, session_id: str) -> None:
         """A new one comes."""
 

@@ -154,6 +154,30 @@ def test_a_new_total_waits_for_one_of_its_shards_that_has_fallen(
     play(valkey, scene, "a", "b")
 
 
+def test_a_new_total_waits_for_a_socket_of_the_old_one_that_hears_nothing_any_more(valkey: Client) -> None:
+    """It is half-open before the first READY of the new one: what happens in between, only its session can tell.
+
+    Its beat is answered no more; so it is given up, resumed and told, and then the new total takes over.
+    """
+
+    async def scene(world: World) -> None:
+        world.say(3)
+        await world.all_came()
+        assert world.gateway.act(Fault(do="silence", shard=1, total=4)) == 1
+        world.say(3)
+        await world.tell(6, rounds=3)
+        serving = asyncio.create_task(world.serves(6))
+        while not serving.done():
+            world.say()
+            await asyncio.sleep(0.1)
+        await serving
+        await world.all_came()
+        assert [entry.shard for entry in world.gateway.book.of("resumed")] == [1]
+        assert world.gateway.book.counts["identify"] == 4 + 6
+
+    play(valkey, scene, "a", "b")
+
+
 def test_what_a_pod_cannot_read_in_redis_ends_nothing(valkey: Client) -> None:
     """A heartbeat of another kind (of another version, or of a person): it is told, and over when that is gone."""
 

@@ -94,6 +94,9 @@ class Member:
         self.fences: dict[Slot, int] = {}
         self.refusals: list[tuple[Slot, str]] = []
         self.pending: Target | None = None
+        self.made: Outbox | None = None
+        self.beats, self.hears = 0, True
+        """Its beats are answered."""
 
     def sync(self, *, ready: bool = True) -> None:
         holds = [Hold(*slot, fence, ready) for slot, fence in self.fences.items()]
@@ -122,12 +125,18 @@ class Member:
         del fence
         self.refusals.append((slot, why))
 
+    def beat(self, slot: Slot, fence: int) -> None:
+        """Discord answers at once, as long as it does."""
+        self.beats += 1
+        if self.hears and self.made is not None:
+            self.made.answered(slot, fence, time.monotonic())
+
     def holds(self, slot: Slot, fence: int) -> bool:
         return self.fences.get(slot) == fence
 
     @asynccontextmanager
     async def outbox(self, **options: Any) -> AsyncGenerator[Outbox]:
-        made = Outbox(self.client.url, self.ops, options.pop("writer", None) or Plain(), self, **options)
+        made = self.made = Outbox(self.client.url, self.ops, options.pop("writer", None) or Plain(), self, **options)
         made.begin(lambda: self.pending)
         try:
             yield made

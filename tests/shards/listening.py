@@ -47,6 +47,7 @@ class Listener:
         self.counts: Counter[str] = Counter()
         self.whys: list[str] = []
         self.waits: list[float] = []
+        self.answers: list[float] = []
         self.end: tuple[str, bool, int] | None = None
         self.gate: Callable[[], Any] | None = None
         self.resumes: asyncio.Event | None = None
@@ -83,6 +84,9 @@ class Listener:
         if self.confirmed is not None:
             return self.confirmed
         return self.events[-1].sequence if self.events else 0
+
+    def answered(self, sent_s: float) -> None:
+        self.answers.append(sent_s)
 
     def settled(self) -> None:
         self.counts["settled"] += 1

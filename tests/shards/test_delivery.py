@@ -81,6 +81,49 @@ def test_a_pending_target_hands_on_what_the_active_one_did_not(server: Client) -
     assert sorted(cluster.contents()) == sorted(["before", *(f"both-{number}" for number in range(30))])
 
 
+def test_a_new_total_waits_until_each_old_shard_has_a_sign_that_it_heard_everything(valkey: Client) -> None:
+    """An answer to a beat that went out well after the last READY, on a socket that is not behind."""
+    cluster = Cluster(valkey)
+    old = (cluster.serving(), 0)
+    b = cluster.member("b#1")
+
+    async def run() -> None:
+        a = cluster.a
+        a.hears = False
+        fence = a.fences[old]
+        async with a.outbox(margin_s=0.1) as out_a, b.outbox() as out_b:
+            await out_a.open(old, fence)
+            out_a.began(old, fence, Session("one", 1, URL), [])
+            out_a.settled(old, fence)
+            version = cluster.target(2)
+            b.claim(version, 0, 1)
+            before_s = time.monotonic()
+            for new, its_fence in b.fences.items():
+                await out_b.open(new, its_fence)
+                out_b.began(new, its_fence, Session(f"two-{new[1]}", 1, URL), [])
+            b.sync()
+            await until(lambda: a.beats)
+
+            async def never() -> None:
+                await asyncio.sleep(0.4)
+                assert b.flip(version) == 0
+
+            await never()
+            out_a.answered(old, fence, before_s)  # a regular beat, of before READY
+            await never()
+            out_a.lost(old, fence)
+            out_a.answered(old, fence, time.monotonic())  # while it is told what it missed
+            resumed_s = time.monotonic()
+            out_a.settled(old, fence)
+            await until(lambda: a.beats == 2)
+            out_a.answered(old, fence, resumed_s - 0.01)  # likewise
+            await never()
+            out_a.answered(old, fence, time.monotonic())
+            await until(lambda: b.flip(version) == 1)
+
+    asyncio.run(run())
+
+
 def test_nothing_is_lost_or_doubled_when_connections_break(valkey: Client) -> None:
     """Answers get lost while events come: what was done and what was not, nobody knows."""
     cluster = Cluster(valkey)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from app.local.discord.bot import Bot
 from app.local.discord.gateway import Gateway
 from app.local.discord.script import Fault
 from app.local.discord.terms import Terms
+from tasks.shards.gateway.beats import Beats
 from tasks.shards.gateway.session import Session
 from tests.shards.listening import QUICK, TOKEN, Heard, until
 
@@ -447,6 +449,37 @@ def test_a_beat_that_discord_asks_for_is_sent_at_once() -> None:
         await heard.connection.close(4000)
 
     play(scene, heartbeat_s=60.0)
+
+
+def test_a_beat_is_sent_when_its_maker_wants_one_and_the_answer_is_told_with_its_time() -> None:
+    async def scene(gateway: Gateway) -> None:
+        heard = Heard(gateway, chance=lambda: 1.0)
+        heard.connection.beat()  # there is no socket: nothing happens
+        await heard.settled()
+        assert (gateway.book.beats, heard.ear.answers) == (0, [])
+        from_s = time.monotonic()
+        heard.connection.beat()
+        await until(lambda: heard.ear.answers, heard.describe)
+        assert from_s <= heard.ear.answers[0] <= time.monotonic()
+        gateway.act(Fault(do="deaf"))
+        heard.connection.beat()
+        await until(lambda: gateway.book.beats == 2, heard.describe)
+        assert len(heard.ear.answers) == 1
+        await heard.connection.close(4000)
+
+    play(scene, heartbeat_s=60.0)
+
+
+def test_an_answer_that_comes_late_is_that_of_its_own_beat() -> None:
+    """So a beat between two regular ones neither hides that nobody answers nor makes a slow answer a missing one."""
+    beats = Beats()
+    assert (beats.answered(), beats.missed_s(41.0)) == (None, inf)
+    beats.sent(10.0)
+    beats.sent(50.0)
+    assert beats.missed_s(41.0) == 51.0
+    assert beats.answered() == 10.0
+    assert beats.missed_s(41.0) == 91.0
+    assert (beats.answered(), beats.answered(), beats.missed_s(41.0)) == (50.0, None, inf)
 
 
 def test_many_questions_for_a_beat_are_not_answered_faster_than_discord_allows() -> None:

@@ -43,8 +43,21 @@ An entry goes in the same DELIVER that leaves out its copy and moves B's sequenc
 in it is followed by one that resumes there, and finds the log as it must be for that.
 
 FLIP waits until nothing can be lost by it: each shard of A that has a session must be held, connected, and have handed
-on all that it heard until `MARGIN_S` after the last READY of B. B tells in Redis that a READY came, A answers in a
-DELIVER that it is that far. Where a shard of A stays without a holder, FLIP goes on after the settle deadline.
+on all that was to be heard until `MARGIN_S` after the last READY of B. B tells in Redis that a READY came, A answers in
+a DELIVER that it is that far. Where a shard of A stays without a holder, FLIP goes on after the settle deadline.
+
+That nothing came on a socket does not say that nothing was to be heard: it may be half-open, and what it would have
+told since may be before B's READY, so that nobody else has it. So A's word needs a sign: a heartbeat that was sent
+after the `MARGIN_S`, and while no RESUME was being told, is answered. The answer comes on the same socket after all
+that Discord sent before it. A asks for that beat when it is due (`Holder.beat`), and does not wait for the regular
+one:
+
+    told of a READY --MARGIN_S--> a beat goes out --its answer--> all that was put by then goes on --DELIVER--> that far
+
+That costs a round trip to Discord and a quarter of a second, once after the last READY. On a half-open socket no answer
+comes: it is a zombie when its beat has waited for an interval (41 s), is resumed, told what it missed, and asked again.
+That is within the settle deadline, two minutes. A socket that goes half-open after the answer has nothing that B has
+not. A pod that dies between the answer and the DELIVER has said nothing; its successor resumes and asks for itself.
 
 What a session makes for itself is in no row and is not handed on: READY, RESUMED, and the GUILD_CREATE of each guild
 that READY named.
@@ -81,6 +94,7 @@ How it is used
     outbox.began(slot, fence, session, guilds)     # READY (`Ear.began`)
     outbox.put(slot, fence, event)                 # `Ear.heard`
     outbox.settled(slot, fence)                    # `Ear.settled`: what is put from now on is heard as it happens
+    outbox.answered(slot, fence, sent_s)           # `Ear.answered`: what Discord had sent by then was put
     outbox.lost(slot, fence)                       # `Ear.lost`: until `settled`, what is put is told by a RESUME
     outbox.dropped(slot, fence)                    # Discord has ended the session (op 9, 4007, 4009)
     await outbox.flush(slot, fence, timeout_s)     # before a hand-over: all that may be handed on is

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tasks.shards.delivery.parcels import Writer
     from tasks.shards.gateway.session import Event, Session
     from tasks.shards.vocabulary import Slot
+    from throttle.clock import ServerClock
 
 Standing = Literal["unknown", "waits", "serves", "over", "not held"]
 MARGIN_S = 2.0
@@ -49,6 +50,12 @@ class Backlog:
         self._generation = len(self.chapters)
         self.live = False
         """What is put is heard as it happens; else it is told by a RESUME."""
+        self._live_s = inf
+        """Since when."""
+        self._beat_s = -inf
+        """When a beat was last asked for."""
+        self._sent_s = self._answered_s = -inf
+        """Of the last beat that went out while it was live and was answered."""
         self.calling = False
         """The user's callback has one of its events."""
         self.pause_s = 0.0
@@ -77,7 +84,17 @@ class Backlog:
         self._generation += 1
         beside = self.standing != "serves"
         self.chapters.append(Chapter(self._generation, session, session.sequence, now_s, beside=beside))
-        self.live, self._own_guilds = True, set(guilds)
+        self._own_guilds = set(guilds)
+        self.settle(now_s)
+
+    def settle(self, now_s: float) -> None:
+        """What is put from now on is heard as it happens."""
+        self.live, self._live_s, self._beat_s = True, now_s, -inf
+
+    def answered(self, sent_s: float, now_s: float) -> None:
+        """Discord answered a beat: what it had sent until then is here. Not while it tells what a RESUME missed."""
+        if self.live and sent_s >= self._live_s:
+            self._sent_s, self._answered_s = sent_s, now_s
 
     def drop(self) -> None:
         """Discord has dropped the session. What was heard in it goes on, unless the target is pending."""
@@ -168,6 +185,11 @@ class Backlog:
 
     # -- what goes on next
 
+    def compare(self, now_s: float, clock: ServerClock) -> None:
+        """Find out what repeats entries of the log."""
+        if self.chapters and clock.known:
+            self.chapters[0].compare(clock.to_ms(now_s), clock.to_ms)
+
     def batch(self, now_s: float, writer: Writer | None, *, lazy: bool, beside: bool) -> Batch | None:
         """What DELIVER is to carry now; None: nothing needs it.
 
@@ -199,17 +221,32 @@ class Backlog:
         )  # fmt: skip
 
     def _is_at(self, now_s: float, going: int) -> str:
-        """The token of the pending target's last READY, once all that was heard up to a while after it goes on."""
-        until_s = self._began_s + self._margin_s
-        if not (self._began and self.live) or now_s < until_s or self._began == self._reached:
+        """The token of the pending target's last READY, once all that was heard up to a while after it goes on.
+
+        All that was to be heard by then was, when a beat that was sent after it is answered.
+        """
+        if not self._is_to_say(now_s) or self._sent_s < self._began_s + self._margin_s:
             return ""
         rows: list[Iterable[object]] = [chapter.items for chapter in self.chapters]
         rows[0] = list(rows[0])[going:]
         for row in rows:
             for item in row:
                 if isinstance(item, Item):
-                    return self._began if item.heard_s > until_s else ""
+                    return self._began if item.heard_s > self._answered_s else ""
         return self._began
+
+    def _is_to_say(self, now_s: float) -> bool:
+        """Whether the pending target waits for a word."""
+        due = self._began and self._began != self._reached and now_s >= self._began_s + self._margin_s
+        return bool(due) and self.live and self.standing == "serves"
+
+    def wants_beat(self, now_s: float) -> bool:
+        """Whether to send a beat now, whose answer lets it say so; asked while a target is pending beside it."""
+        until_s = self._began_s + self._margin_s
+        wants = self._is_to_say(now_s) and max(self._sent_s, self._beat_s) < until_s
+        if wants:
+            self._beat_s = now_s
+        return wants
 
     # -- what was answered
 

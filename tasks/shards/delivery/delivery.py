@@ -142,7 +142,12 @@ class Outbox:
     def settled(self, slot: Slot, fence: int) -> None:
         """What is put from now on is heard as it happens."""
         if backlog := self._of(slot, fence):
-            backlog.live = True
+            backlog.settle(time.monotonic())
+
+    def answered(self, slot: Slot, fence: int, sent_s: float) -> None:
+        """Discord answered a beat that was sent then: what it had sent on this socket by then was put."""
+        if backlog := self._of(slot, fence):
+            backlog.answered(sent_s, time.monotonic())
 
     def lost(self, slot: Slot, fence: int) -> None:
         """The socket is gone: until `settled`, what is put is told by a RESUME."""
@@ -200,10 +205,8 @@ class Outbox:
         self._wake.set()
 
     def _bound(self) -> None:
-        events, bytes_ = size(self._backlogs.values())
-        while events > self._most[0] or bytes_ > self._most[1]:
+        while any(has > most for has, most in zip(size(self._backlogs.values()), self._most, strict=True)):
             full = min(self._backlogs.values(), key=lambda backlog: backlog.oldest_s)
-            events, bytes_ = events - full.events, bytes_ - full.bytes
             self._teller.full(full)
             full.give_up()
             self._holder.refused(full.slot, full.fence, "full")
@@ -251,10 +254,12 @@ class Outbox:
             if backlog is None or (backlog.idle and not pending):
                 self._busy.discard(slot)
                 continue
-            self._compare(backlog, now_s)
+            backlog.compare(now_s, self._clock)
             if self._callbacks:
                 self._callbacks.go_on(backlog, partial(self._look_at, slot))
             beside = pending is not None and pending.version != slot[0]
+            if beside and backlog.wants_beat(now_s):
+                self._holder.beat(slot, backlog.fence)
             writer = None if self._callbacks is not None else self._writer
             try:
                 batch = backlog.batch(now_s, writer, lazy=lazy, beside=beside)
@@ -274,10 +279,6 @@ class Outbox:
             for slot, backlog in self._backlogs.items():
                 backlog.tell_again()
                 self._busy.add(slot)
-
-    def _compare(self, backlog: Backlog, now_s: float) -> None:
-        if backlog.chapters and self._clock.known:
-            backlog.chapters[0].compare(self._clock.to_ms(now_s), self._clock.to_ms)
 
     async def _call(self, asked: list[tuple[Backlog, Batch | None, tuple[Argument, ...]]]) -> None:
         sent_s = time.monotonic()

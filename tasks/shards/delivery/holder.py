@@ -19,6 +19,10 @@ class Holder(Protocol):
         """Nothing more of this shard goes on. `over`, `full`: what was put is dropped, and what comes is; close it."""
         ...
 
+    def beat(self, slot: Slot, fence: int) -> None:
+        """Send Discord a beat on this shard's socket now; `Outbox.answered` is told when it was answered."""
+        ...
+
     def holds(self, slot: Slot, fence: int) -> bool:
         """Whether the lease still covers the shard; asked before a callback."""
         ...

@@ -23,9 +23,10 @@ Deadlines
 =========
 To open a socket 10 s, HELLO 10 s, READY or RESUMED 60 s (from the last event that came before it), the guilds of READY
 30 s (a guild in an outage comes late or never), the closing handshake 2 s. The first beat is sent after a part of
-Discord's interval, by chance; when the next is due and the last was not answered, the socket is dead (a *zombie*), and
-closed with 4000. Beats go on while the gate is waited for. All are counted by the loop's own monotonic clock; a process
-that was frozen reads what waits in the socket before it looks at what is due.
+Discord's interval, by chance; when one has waited for its answer for an interval, the socket is dead (a *zombie*), and
+closed with 4000. Beats go on while the gate is waited for, and one more is sent when Discord asks for it, or whoever
+holds the connection does. All are counted by the loop's own monotonic clock; a process that was frozen reads what waits
+in the socket before it looks at what is due.
 
 The end of a socket
 ===================

@@ -115,6 +115,11 @@ class Connection:
             raise ConnectionError(f"shard {self._core.shard.shard} is not ready")
         await life.send(op, data)
 
+    def beat(self) -> None:
+        """Send a beat now, where there is somebody to answer it; the ear is told of its answer."""
+        if self._life is not None and self.state in ("ready", "settled"):
+            self._life.beat()
+
     # -- sockets, one after the other
 
     async def _run(self) -> None:

@@ -45,6 +45,10 @@ class Ear(Protocol):
         """
         ...
 
+    def answered(self, sent_s: float) -> None:
+        """Discord answered a beat that was sent then (monotonic): what it had sent until it heard it has come."""
+        ...
+
     def settled(self) -> None:
         """RESUMED came; or READY and all its guilds, or their deadline passed. Again after each socket."""
         ...

@@ -152,6 +152,12 @@ class Holder:
         """Whether the lease still covers the shard."""
         return self.owner.state.holds(slot, time.monotonic()) == fence
 
+    def beat(self, slot: Slot, fence: int) -> None:
+        """Ask Discord for a sign that all was heard; `Outbox.answered` follows, if a sign comes."""
+        held = self._held.get(slot)
+        if held is not None and held.fence == fence and held.connection is not None:
+            held.connection.beat()
+
     def _footing(self) -> tuple[int, bool]:
         head = self.owner.state.head
         return head.epoch, head.guard_ms > 0
@@ -271,6 +277,10 @@ class Held:
     def handed_on(self) -> int:
         """See `Ear`."""
         return self._outbox.handed_on(self.slot, self.fence)
+
+    def answered(self, sent_s: float) -> None:
+        """See `Ear`."""
+        self._outbox.answered(self.slot, self.fence, sent_s)
 
     def settled(self) -> None:
         """See `Ear`."""

@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tasks.shards.gateway.beats import Beats
 from tasks.shards.gateway.payloads import (
     Garbled,
     Op,
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 32
 """Payloads that are taken before others in the loop have their turn."""
+EARLY_S = 0.001
+"""The loop's clock may ring a bit too soon."""
 State = Literal[
     "waiting", "connecting", "hello", "identifying", "resuming", "ready", "settled", "reconnecting", "paused", "over"
 ]
@@ -77,9 +80,8 @@ class Life:
         self._greeted = self._hailed = self._ready = self._replayed = False
         self._interval_s = 0.0
         self._asked = asyncio.Event()
-        """Discord asked for a beat."""
-        self._beat_s: float | None = None
-        """When the beat was sent that is not answered yet."""
+        """Somebody asked for a beat."""
+        self._beats = Beats()
 
     async def run(self) -> Ended:
         """Live until the socket ends."""
@@ -112,6 +114,10 @@ class Life:
             await self._wire.send(op, data, self._core.numbers.connect_s)
         except (Gone, TimeoutError) as error:
             raise ConnectionError("the socket is gone") from error
+
+    def beat(self) -> None:
+        """Send a beat now, if there is a place for it."""
+        self._asked.set()
 
     # -- the end
 
@@ -167,8 +173,10 @@ class Life:
             case Op.DISPATCH:
                 self._dispatched(payload)
             case Op.HEARTBEAT_ACK:
-                if self._beat_s is not None:
-                    self._core.latency_s, self._beat_s = self._core.clock() - self._beat_s, None
+                sent_s = self._beats.answered()
+                if sent_s is not None:
+                    self._core.latency_s = self._core.clock() - sent_s
+                    self._core.ear.answered(sent_s)
             case Op.HEARTBEAT:
                 self._asked.set()
             case Op.HELLO:
@@ -268,20 +276,25 @@ class Life:
         await self._turn.aclose()
 
     async def _beat(self) -> None:
-        core, due_s = self._core, self._loop.time() + self._interval_s * self._core.chance()
+        core, beats, interval_s = self._core, self._beats, self._interval_s
+        due_s = core.clock() + interval_s * core.chance()
         while True:
             try:
-                async with asyncio.timeout_at(due_s):
+                async with asyncio.timeout(min(due_s, beats.missed_s(interval_s)) - core.clock()):
                     await self._asked.wait()
             except TimeoutError:
-                if self._beat_s is not None:
-                    self._end("zombie", f"no answer to a beat for {self._interval_s:g} s")
+                now_s = core.clock() + EARLY_S
+                if now_s >= beats.missed_s(interval_s):
+                    self._end("zombie", f"no answer to a beat for {interval_s:g} s")
                     return
-                due_s = self._loop.time() + self._interval_s
+                if now_s < due_s:
+                    continue  # that one was answered meanwhile
+                due_s = core.clock() + interval_s
             self._asked.clear()
-            if self._sends.wait_s(core.clock(), beat=True):
+            now_s = core.clock()
+            if self._sends.wait_s(now_s, beat=True):
                 continue  # so many went out within the minute that this one is not missed
-            self._beat_s = self._beat_s or core.clock()
+            beats.sent(now_s)
             session = core.plan.session
             sequence = min(session.sequence, core.ear.handed_on()) if session else None
-            await self._wire.send(Op.HEARTBEAT, sequence, self._interval_s)
+            await self._wire.send(Op.HEARTBEAT, sequence, interval_s)
