@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Scene = Callable[[World, int], Awaitable[Looked | None]]
 
 BEAT_S = 0.1
+AWAY_S = 9.0
 
 
 class Counted:
@@ -251,11 +252,13 @@ async def unknown_token(_world: World, _code: int) -> None:
 
 
 async def without_redis(world: World, _code: int) -> None:
-    counted = Counted(world)
-    world.client.client_pause(6000)
+    counted, loop = Counted(world), asyncio.get_running_loop()
+    back_s = loop.time() + AWAY_S
+    world.client.client_pause(int(AWAY_S * 1000))
     await asyncio.sleep(3.2)  # the leases are over
     world.gateway.act(Fault(do="reset", shard=0))
     world.gateway.act(Fault(do="close", code=4009, shard=1))
-    await until(lambda: counted.so_far()[1], lambda: "it did not resume", 2.75)
+    await until(lambda: counted.so_far()[1], "it to resume", back_s - loop.time())
     assert counted.so_far() == (0, 1)
+    await asyncio.sleep(back_s - loop.time())
     await counted.come_to(1, 1)
