@@ -21,9 +21,12 @@ from its head: TURN (`tasks/shards/lua/turn.lua`) tells it the head, and takes t
   the fleet holds the task's message; the script that puts the guild's next event in the line finds that the take counts
   no more, and starts another task. If the first one comes again after all, it has the line no more, and ends.
 
-A task that is lost before it began (purged from its queue), and one whose take the script cannot look up (there is none
-with `gate="requeue"`; the workers are of another fleet), is given up a quarter of an hour after its last sign of life.
-An event that is worked on for longer than that may run beside itself.
+- A task that is lost before it began (purged) is found likewise: it has waited for a minute, and its queue is empty. In
+  truth it may be in another queue, or taken and not begun; then it ends when it begins, for the line is another's.
+
+A task whose take the script cannot look up (there is none with `gate="requeue"`; the workers are of another fleet) is
+given up a quarter of an hour after its last sign of life. An event that is worked on for longer than that may run
+beside itself.
 """
 # pyright: basic
 

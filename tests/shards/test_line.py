@@ -50,6 +50,12 @@ class Line:
         assert isinstance(taken, Take)
         return taken.id
 
+    def waits_since(self, ms: int) -> None:
+        """As if the line's task had been in its queue for so long."""
+        at = f"{self.cluster.a.ops.keys.namespace()}turn:{GUILD}"
+        since = int(cast("bytes", self.cluster.client.hget(at, "since")))
+        self.cluster.client.hset(at, "since", since - ms)
+
     def turn(self, owner: str, turn: int = 0, begin: Begin = "begin", take: int = 0) -> tuple[int, int, bytes | None]:
         """TURN by hand, of the pod that holds the task by this take."""
         held = (self.fleet.keys.held("w#1"), str(take)) if take else ("", "")
@@ -71,6 +77,7 @@ def a_task_that_is_lost_has_another_with_the_next_event(cluster: Cluster) -> Non
     assert line.put() == [], "one is enough"
     assert line.turn(first)[0] == 0, "it has the line no more, if it comes after all"
     assert line.turn(second) == (2, 2, b"event 2"), "how often the head was begun is remembered"
+    assert line.put() == [], "of how the second one came nothing is known"
 
 
 def a_task_that_is_in_its_queue_again_is_not_lost(cluster: Cluster) -> None:
@@ -91,14 +98,42 @@ def a_task_of_another_fleet_is_not_judged(cluster: Cluster) -> None:
     assert line.put() == []
 
 
-LOST = "and not lost(now[2], now[3], fleet)"
+def a_task_that_was_purged_has_another_a_minute_later(cluster: Cluster) -> None:
+    """Not sooner, when it may have been taken in this moment; and not while there is something in the queue."""
+    line = Line(cluster)
+    line.put()
+    cluster.client.delete(QUEUE)
+    assert line.put() == []
+    line.waits_since(61_000)
+    (second,) = line.put()
+    line.waits_since(61_000)
+    assert line.put() == [], "it is in its queue"
+    assert line.turn(second)[1:] == (1, b"event 2")
+    cluster.client.delete(QUEUE)
+    assert line.put() == [], "nothing is known of how it works"
+
+
+LOST = "and not lost(at, queue, fleet)"
+PURGED = "now_ms - since > QUEUED_MS and call('LLEN', queue) == 0"
 CLOSED: list[tuple[Callable[[Cluster], None], str, dict[str, str]]] = [
     (a_task_that_is_lost_has_another_with_the_next_event, "deliver", {LOST: ""}),
-    (a_task_that_is_lost_has_another_with_the_next_event, "deliver", {f"if now[1] {LOST} then return false end": ""}),
+    (
+        a_task_that_is_lost_has_another_with_the_next_event,
+        "deliver",
+        {f"if call('EXISTS', at) == 1 {LOST} then return false end": ""},
+    ),
     (a_task_that_is_lost_has_another_with_the_next_event, "deliver", {"call('HSET', at, 'owner', owner)": ""}),
-    (a_task_that_is_lost_has_another_with_the_next_event, "deliver", {"call('HDEL', at, 'held', 'take')": ""}),
-    (a_task_that_is_lost_has_another_with_the_next_event, "turn", {"if begin == 1 and": "if false and"}),
+    (a_task_that_is_lost_has_another_with_the_next_event, "turn", {"at, 'since', 'held', 'take')": "at, 'since')"}),
+    (
+        a_task_that_is_lost_has_another_with_the_next_event,
+        "turn",
+        {"then call('HSET', at, 'held', held, 'take', take) end": "then end"},
+    ),
     (a_task_that_is_in_its_queue_again_is_not_lost, "turn", {"elseif begin == -1 then": "elseif false then"}),
+    (a_task_that_was_purged_has_another_a_minute_later, "deliver", {PURGED: "call('LLEN', queue) == 0"}),
+    (a_task_that_was_purged_has_another_a_minute_later, "deliver", {PURGED: "now_ms - since > QUEUED_MS"}),
+    (a_task_that_was_purged_has_another_a_minute_later, "deliver", {PURGED: "false"}),
+    (a_task_that_was_purged_has_another_a_minute_later, "turn", {"call('HDEL', at, 'since', ": "call('HDEL', at, "}),
     (a_task_of_another_fleet_is_not_judged, "deliver", {"held:sub(1, #fleet) == fleet and": ""}),
 ]
 SCENES = list(dict.fromkeys(scene for scene, *_ in CLOSED))

@@ -67,7 +67,8 @@ for i = first, #ARGV, EVENT do
     if deed == 'push' then push(tonumber(where), ARGV[i + 8])
     elseif deed == 'line' then
       local queue, owner = where:match('^(%d+) (%S+)$')
-      if stand_in_line(guild, ARGV[i + 8], owner, KEYS[2]) then push(tonumber(queue), ARGV[i + 9]) end
+      queue = tonumber(queue)
+      if stand_in_line(guild, ARGV[i + 8], owner, KEYS[2 + queue], KEYS[2]) then push(queue, ARGV[i + 9]) end
     elseif deed == 'skip' then call('XDEL', entries(v, shard), where) end
     if other and deed ~= 'pass' then
       local log = entries(other.v, tonumber(ARGV[i + 4]) % other.total)

@@ -30,7 +30,7 @@ if not message then
   return {mine}
 end
 local begin = tonumber(ARGV[10])
-if begin == 1 and ARGV[11] ~= '' then call('HSET', at, 'held', ARGV[11], 'take', ARGV[12])
-elseif begin == -1 then call('HDEL', at, 'held', 'take') end
+if begin == 1 then at_work(at, ARGV[11], ARGV[12])
+elseif begin == -1 then in_its_queue(at) end
 call('PEXPIRE', at, TURN_MS)
 return {mine, call('HINCRBY', at, 'tries', math.max(begin, 0)), message}
