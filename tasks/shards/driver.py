@@ -88,7 +88,7 @@ class Driver:
         self._over: asyncio.Event | None = None
         self._beside = Beside()
         self._one_at_a_time: asyncio.Lock | None = None
-        self._reached = self._to_drain = self._to_end = False
+        self._reached = self._to_drain = self._to_end = self._gone = False
         self._waiting = Waiting()
         self._thread = threading.Thread(target=self._run, name="headroom-shards", daemon=True)
 
@@ -111,9 +111,9 @@ class Driver:
         """Hand every shard over and leave. Returns whether that was done in time; `stop` ends the rest."""
         self.begin_to_drain()
         give_up_s = time.monotonic() + timeout_s
-        while self._thread.is_alive() and not self.state.left and time.monotonic() < give_up_s:
+        while self._thread.is_alive() and not self._gone and time.monotonic() < give_up_s:
             time.sleep(0.02)
-        return self.state.left
+        return self._gone
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End at once. What is still held becomes free when the lease is over."""
@@ -240,7 +240,10 @@ class Driver:
                     outcome = read_outcome(await self.ask(ops.vote(total, rounds)))
                     self._teller.voted(total, outcome)
                 case v.SendLeave():
-                    await self.ask(ops.leave())
+                    try:
+                        await self.ask(ops.leave())
+                    finally:
+                        self._gone = True  # else it is dead to the others when its TTL is over
         except Exception as error:
             if not isinstance(error, ERRORS):  # an answer that makes no sense is none
                 logger.exception("shards: %s failed", type(command).__name__)

@@ -44,6 +44,6 @@ def member(valkey: Client, name: str) -> Reached:
     return made
 
 
-def driver(valkey: Client, name: str, **options: Any) -> Driver:
-    """One that is not started; its shards are there as soon as it has them."""
-    return Driver(valkey.url, Operations(KEYS, LONG, name), Simulated(Resumes()), **options)
+def driver(valkey: Client, name: str, *, url: str = "", **options: Any) -> Driver:
+    """One that is not started; its shards are there as soon as it has them. `url`: another way to the server."""
+    return Driver(url or valkey.url, Operations(KEYS, LONG, name), Simulated(Resumes()), **options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from app.local.proxy import Proxy
+from app.local.toxics import Latency
 from tests.shards.driving import KEYS, driver, member
 from tests.support.waiting import wait_until
 
@@ -36,3 +38,19 @@ def test_one_that_is_ended_before_it_has_begun_is_over(valkey: Client) -> None:
     b.start()
     b.stop()
     assert "headroom-shards" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_who_has_drained_has_left_also_where_redis_is_slow(valkey: Client) -> None:
+    """A pod that ends before its LEAVE is there is dead to the others, not gone: they count it for a TTL."""
+    a = member(valkey, "a#1")
+    where: dict[str, Any] = valkey.connection_pool.connection_kwargs
+    with Proxy(("127.0.0.1", where["port"])) as proxy:
+        b = driver(valkey, "b#1", url=f"redis://127.0.0.1:{proxy.port}/{where.get('db', 0)}")
+        b.start()
+        try:
+            wait_until(lambda: len(a.look().view.members) == 2, 10.0)
+            proxy.add(Latency(0.2))
+            assert b.drain(10.0)
+        finally:
+            b.stop()
+    assert [each.name for each in a.look().view.members] == ["a#1"]
