@@ -77,7 +77,7 @@ class Proxy:
         if self._loop.is_closed():
             return
         if self._thread.is_alive():
-            self.refuse()
+            self._run(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
@@ -169,6 +169,14 @@ class Proxy:
             self._server.close()
             self._server = None
         await self._cut()
+
+    async def _end(self) -> None:
+        """Refuse, and wait for the connections that were being accepted right then: they end as well."""
+        await self._refuse()
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(tasks, timeout=0.05)
+            await self._cut()
+        await asyncio.sleep(0)  # what is aborted closes at the loop's next turn
 
     async def _cut(self) -> int:
         links = list(self._links)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from app.local.proxy import Proxy
 from app.local.toxics import Latency
+from tests.life.test_stranded import REQUEUE, behind_a_proxy
 from tests.worker import test_drain as drain
 from tests.worker.conftest import on_every_pool
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Fleet
-
-REQUEUE = {"WORKLOAD_INSTALL": json.dumps({"gate": "requeue"})}
 
 
 @on_every_pool
@@ -47,10 +43,7 @@ def test_what_waits_for_its_time_goes_back_at_once(fleet: Fleet, pool: str) -> N
 @on_every_pool
 def test_what_is_on_its_way_goes_back_in_its_order(fleet: Fleet, pool: str) -> None:
     """Redis has handed a message out, and its answer is still on the line when the drain is asked for."""
-    url = urlsplit(fleet.client.url)
-    with Proxy((url.hostname or "", url.port or 0)) as proxy:
-        there = url._replace(netloc=f"{url.netloc.rpartition(':')[0]}:{proxy.port}").geturl()
-        pod = drain.start(fleet, pool, REDIS_URL=there, **REQUEUE)
+    with behind_a_proxy(fleet, pool) as (pod, proxy):
         fetched = fleet.send("work", countdown=3600)
         fleet.wait(lambda: fleet.client.hlen("unacked") == 1, "it to be fetched")
         with proxy.toxic(Latency(0.5), "downstream"):

@@ -12,7 +12,7 @@ from kombu.connection import Connection
 from tests.worker.conftest import KEYS
 from throttle.scripts import Operations, Rule
 from throttle.settings import load_settings
-from throttle.worker.doors import RedisDoor
+from throttle.worker.doors import Debts, RedisDoor
 from throttle.worker.requeue_driver import GateDriver
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Pod:
             self.channel.queue_declare(queue)
             self.channel.basic_consume(queue, no_ack=False, callback=self.received, consumer_tag=queue)
         self.places = 1
-        self.door = RedisDoor(self.channel, CRITICAL, self.is_open, self.driver, [])
+        self.door = RedisDoor(self.channel, CRITICAL, self.is_open, self.driver, Debts([], []))
         self.driver.queues = self.door
 
     def received(self, message: Any) -> None:

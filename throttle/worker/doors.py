@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kombu.transport import virtual
 from kombu.utils.json import dumps, loads
@@ -16,7 +16,7 @@ from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.requeue_machine import KnockDue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from throttle.worker.requeue_driver import GateDriver
 
@@ -44,6 +44,47 @@ class Door(Protocol):
         ...
 
 
+class Stranded(NamedTuple):
+    """A message to be given back: it was fetched and not begun when Redis was lost, or full."""
+
+    tag: str
+    """Under which kombu files it in `unacked`."""
+    filed: tuple[Any, str, str] | None = None
+    """What it would file (message, exchange, routing key), where it may not be there: kombu has the only copy else."""
+
+
+class Debts(NamedTuple):
+    """What Redis is to be told and was not, the oldest first."""
+
+    owed: list[str]
+    """Delivery tags to be acknowledged: their tasks have ended."""
+    stranded: list[Stranded]
+
+    def settle(self, qos: Any) -> None:
+        """Tell it. Two round trips or three for each; raises one of `REDIS_ERRORS`, and what was not told stays."""
+        while self.stranded:
+            _give_back(qos, self.stranded[-1])
+            del self.stranded[-1]
+        while self.owed:
+            qos._remove_from_indices(self.owed[0]).execute()
+            del self.owed[0]
+
+
+def _give_back(qos: Any, stranded: Stranded) -> None:
+    """Once, whoever else gives back what is in `unacked`; twice where the answer to the first time was lost."""
+
+    def transaction(pipe: Any) -> None:
+        known = pipe.hget(qos.unacked_key, stranded.tag)
+        filed = loads(known) if known else stranded.filed
+        pipe.multi()
+        qos._remove_from_indices(stranded.tag, pipe)
+        if filed:
+            qos.channel._do_restore_message(*filed, pipe)
+
+    with qos.channel.conn_or_acquire() as client:
+        client.transaction(transaction, qos.unacked_key)
+
+
 class RedisDoor:
     """kombu's Redis channel. It asks which queues are next before each BRPOP; those behind the door are left out.
 
@@ -59,12 +100,13 @@ class RedisDoor:
         critical: frozenset[str],
         is_open: Callable[[str], bool],
         driver: GateDriver,
-        owed: list[str],
+        debts: Debts,
     ) -> None:
-        """Stand between the channel and its order of queues. `owed`: acknowledgements that did not get through."""
+        """Stand between the channel and its order of queues. `debts`: of earlier connections."""
         self._channel, self._critical, self._is_open, self._driver = channel, critical, is_open, driver
-        self._owed = owed
+        self._debts = debts
         self._acknowledge, channel.qos.ack = channel.qos.ack, self._ack
+        self._file, channel.qos.append = channel.qos.append, self._append
         self._left_out: list[str] = []
         self._cycle, channel._queue_cycle = channel._queue_cycle, self
         has_credit = channel.qos.can_consume
@@ -76,6 +118,8 @@ class RedisDoor:
         """The queues that may be fetched from now, in kombu's order; then the bell, if others are left out."""
         self._driver.feed(KnockDue())
         self.settle()
+        if self._debts.stranded:  # it would fetch more of what it cannot file, or give back
+            return []
         queues = self._cycle.consume(n)
         opened = [queue for queue in queues if self._is_open(queue)]
         self._left_out = [queue for queue in queues if queue not in opened]
@@ -95,22 +139,38 @@ class RedisDoor:
         """All else is kombu's own."""
         return getattr(self._cycle, name)
 
+    def _append(self, message: Any, delivery_tag: str) -> None:
+        """File what was fetched. Where Redis does not take it the connection ends, as kombu has it; it is stranded."""
+        try:
+            self._file(message, delivery_tag)
+        except REDIS_ERRORS:
+            routed = message.delivery_info
+            filed = (message._raw, routed["exchange"], routed["routing_key"])
+            self._debts.stranded.append(Stranded(delivery_tag, filed))
+            raise
+
     def _ack(self, delivery_tag: str) -> None:
         """Acknowledge; what does not get through is owed, and given up as credit: else this pod would fetch no more."""
-        try:
+        with self._or_later(delivery_tag, self._debts.owed, delivery_tag):
             self._acknowledge(delivery_tag)
-        except REDIS_ERRORS:
-            self._owed.append(delivery_tag)
+
+    @contextlib.contextmanager
+    def _or_later(self, delivery_tag: str, debts: list[Any], debt: Any) -> Iterator[None]:
+        """Tell Redis of a message; what it does not hear becomes a debt, and takes no credit any more."""
+        try:
+            yield
+        except (*REDIS_ERRORS, AttributeError) as error:
+            if isinstance(error, AttributeError) and not self._channel.closed:
+                raise
+            debts.append(debt)
             virtual.QoS.ack(self._channel.qos, delivery_tag)
 
     # what the gate asks
 
     def settle(self) -> None:
-        """Acknowledge what is owed, if Redis answers again. One round trip for each."""
+        """Acknowledge what is owed and give back what is stranded, if Redis answers again."""
         with contextlib.suppress(*REDIS_ERRORS):
-            while self._owed:
-                self._channel.qos._remove_from_indices(self._owed[0]).execute()
-                del self._owed[0]
+            self._debts.settle(self._channel.qos)
 
     def waits_for(self) -> list[str]:
         """See `Door`."""
@@ -122,14 +182,21 @@ class RedisDoor:
             for priority in channel.priority_steps
         ]
 
+    def unacknowledged(self) -> list[str]:
+        """Delivery tags of what came by this connection and is neither acknowledged nor back, the oldest first."""
+        qos = self._channel.qos
+        return [tag for tag in list(qos._delivered) if tag not in qos._dirty]
+
     def fetches(self) -> bool:
         """Whether a BRPOP is under way: what it brings goes to the head first, as it is the newest."""
         return bool(self._channel._in_poll)
 
     def put_back(self, message: Any) -> None:
-        """To the head. Two round trips."""
-        self._channel.qos.restore_by_tag(message.delivery_tag)
-        self._channel.qos.ack(message.delivery_tag)
+        """To the head. Two round trips; by the next connection, if this one is lost."""
+        stranded = Stranded(message.delivery_tag)
+        with self._or_later(stranded.tag, self._debts.stranded, stranded):
+            _give_back(self._channel.qos, stranded)
+            self._acknowledge(stranded.tag)
 
     def bury(self, request: Any, queue: str, reason: str, text: str) -> None:
         """Make a dead letter of a delivered message. Two round trips; while Redis is away it stays kombu's."""

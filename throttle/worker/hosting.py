@@ -190,7 +190,8 @@ class Hosting(Shedding, bootsteps.StartStopStep):
 
     def _await_acceptance(self, hub: Any, jobs: dict[Any, Any]) -> None:
         give_up_s, loop = time.monotonic() + ACCEPTANCE_S, hub.create_loop()
-        with contextlib.suppress(StopIteration, *self.consumer.connection_errors):
+        closed = ValueError  # the poller of a connection that was lost a moment ago
+        with contextlib.suppress(StopIteration, closed, *self.consumer.connection_errors):
             while time.monotonic() < give_up_s and (
                 self.fetches() or not all(job._accepted for job in list(jobs.values()))
             ):

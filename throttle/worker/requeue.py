@@ -26,33 +26,47 @@ So a task is put back at most once for each time that a pod was let in and anoth
 pods each go from one task to the next puts none back, and waiting costs two commands a second and pod. KNOCK comes
 after the message is back, so a slot that was freed in between is seen by it.
 
+What a lost connection leaves
+=============================
+Celery forgets what it had fetched and not begun, and nobody acknowledges it: it would stay in `unacked` until the
+visibility timeout. What Redis was full for, when kombu was to file it, is nowhere but here. All that is *stranded*
+(`doors.Debts`): it goes back to the heads of its queues, newest first, as soon as a connection stands again, and
+nothing is fetched before; or by a connection of its own when the worker ends first. What a thread or greenlet waits
+with is kept from beginning. What has begun runs on, and its acknowledgement is repeated.
+
 What a crash leaves
 ===================
 A member that dies falls silent and its permits end. Its message is kombu's own affair: in `unacked`, until the
 visibility timeout; or nowhere, when the process died between kombu's BRPOP and its second command. Between the denial
-and the put-back it is in `unacked` too. This gate cannot promise more than kombu does; see docs/limits.md.
+and the put-back it is in `unacked` too. What is stranded dies with the process, where Redis has not heard of it. This
+gate cannot promise more than kombu does; see docs/limits.md.
 
 Traps: a BRPOP without the bell would let a pod that was rung sleep on for a second. `reject(requeue=True)` of kombu's
-Redis transport is the tail, `restore_by_tag` the head. A BRPOP under way when the door shuts still pops; its answer is
-read (kombu would leave it, with the message in it) and goes back as well.
+Redis transport is the tail, `_do_restore_message` the head. A BRPOP under way when the door shuts still pops; its
+answer is read (kombu would leave it, with the message in it) and goes back as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from celery.bootsteps import CLOSE, TERMINATE
 from celery.worker import state as worker_state
 from kombu.transport import redis as kombu_redis
 
 from throttle.worker import routes, telling
 from throttle.worker import vocabulary as v
-from throttle.worker.doors import BrokerDoor, Door, RedisDoor
+from throttle.worker.doors import BrokerDoor, Debts, Door, RedisDoor, Stranded
+from throttle.worker.drain import LEFT_OVER
 from throttle.worker.driver import REDIS_ERRORS
 from throttle.worker.hosting import Hosting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from throttle.worker.requeue_driver import GateDriver
 
 logger = logging.getLogger(__name__)
@@ -68,15 +82,17 @@ class RequeueGate(Hosting):
         self.permits: dict[int, Any] = {}
         """Requests that were let in and have not ended."""
         self.door: Door | None = None
-        self.owed: list[str] = []
+        self.debts = Debts([], [])
         self._hand_over, c.on_task_request = c.on_task_request, self.on_task_request
         super().__init__(c, **options)
+        self._on_lost, c.on_close = c.on_close, self.on_lost
 
     def start(self, c: Any) -> None:
         """Keep the door of this connection from now on."""
         channel = c.task_consumer.channel
         if isinstance(channel, kombu_redis.Channel):
-            self.door = RedisDoor(channel, self.critical, self.is_open, self.driver, self.owed)
+            self.door = RedisDoor(channel, self.critical, self.is_open, self.driver, self.debts)
+            channel.qos.restore_unacked_once = partial(self.on_channel_closed, channel.qos.restore_unacked_once)
             self.join_poller(channel.connection.cycle)
         else:
             self.door = BrokerDoor(c.task_consumer, self.is_open)
@@ -109,9 +125,15 @@ class RequeueGate(Hosting):
     def shed_now(self) -> None:
         """What waits for Celery's timer or a rate limit has no permit, and goes back as well, whenever it came."""
         super().shed_now()
-        for request in list(worker_state.requests.values()):
+        for request in self.waiting():
             if not request.acknowledged and request not in self.permits.values():
                 self.give_back(request)
+
+    def waiting(self) -> list[Any]:
+        """Requests that Celery knows, the oldest first, those that wait for a rate limit after the others."""
+        buckets = [bucket for bucket in self.consumer.task_buckets.values() if bucket]
+        limited = [request for bucket in buckets for request, _ in list(bucket.contents)]
+        return list(dict.fromkeys([*worker_state.requests.values(), *limited]))
 
     def give_back(self, request: Any) -> None:
         """Nothing acknowledges it any more; its message goes to the head, as far as the broker can."""
@@ -126,6 +148,52 @@ class RequeueGate(Hosting):
             if number in self.begun and not request.acknowledged:
                 with contextlib.suppress(*REDIS_ERRORS):
                     self.give_back(request)
+
+    # -- the loss of a connection
+
+    def on_lost(self) -> None:
+        """Let Celery forget what has not begun, and remember it."""
+        before, numbers = self.waiting(), {id(request): number for number, request in self.permits.items()}
+        self.strand_unknown()
+        self._on_lost()
+        for request in before:
+            number = numbers.get(id(request))
+            with self._beginning:
+                runs = request in worker_state.active_requests or (number in self.begun and not self.flushes())
+                if runs or request.acknowledged or number in self.given_back:
+                    continue
+                if number is not None:
+                    self.given_back.add(number)
+            request.acknowledged = True
+            if isinstance(self.door, RedisDoor):
+                self.debts.stranded.append(Stranded(request.message.delivery_tag))
+
+    def strand_unknown(self) -> None:
+        """Remember messages that Celery does not know: the connection broke while it told others that it has them."""
+        if isinstance(self.door, RedisDoor):
+            known = {request.message.delivery_tag for request in (*self.waiting(), *self.permits.values())}
+            known |= {stranded.tag for stranded in self.debts.stranded}
+            self.debts.stranded.extend(Stranded(tag) for tag in self.door.unacknowledged() if tag not in known)
+
+    def on_channel_closed(self, restore: Callable[..., None], stderr: Any = None) -> None:
+        """When the worker ends, have kombu give back what is not acknowledged.
+
+        At a loss it would give back what still runs, and end the worker with an error where Redis is away.
+        """
+        if self.consumer.blueprint.state in (CLOSE, TERMINATE) and self.consumer.connection is not None:
+            restore(stderr)
+
+    def shutdown(self, consumer: Any) -> None:
+        """Leave; what is still stranded goes back by a connection of its own, if Redis was there a moment ago."""
+        super().shutdown(consumer)
+        self.strand_unknown()
+        stranded = self.debts.stranded
+        if stranded and self.driver.leave():
+            with contextlib.suppress(*REDIS_ERRORS), consumer.app.connection_for_write() as connection:
+                self.debts.settle(connection.channel().qos)
+        if stranded:
+            logger.error("headroom: %d messages stay in `unacked` until the visibility timeout", len(stranded))
+            consumer.controller.exitcode = consumer.controller.exitcode or LEFT_OVER
 
     # -- what the loop notices
 
@@ -147,8 +215,11 @@ class RequeueGate(Hosting):
         """Whether neither Celery nor the pool knows a request any more (it was revoked, or dropped at a reconnect)."""
         if request in worker_state.reserved_requests or request in worker_state.active_requests:
             return False
-        flushes = self.consumer.hub is not None and self.consumer.pool.uses_semaphore
-        return flushes or request._apply_result is None or request.acknowledged
+        return self.flushes() or request._apply_result is None or request.acknowledged
+
+    def flushes(self) -> bool:
+        """Whether the pool drops what no process has accepted when a connection is lost."""
+        return self.consumer.hub is not None and self.consumer.pool.uses_semaphore
 
     def unfit(self, request: Any, number: int, error: Exception) -> None:
         """Let kombu drop the message, as Celery does with those it cannot run, and give the permit back."""
