@@ -190,6 +190,7 @@ class Proxy:
         self._links.add(link)
         try:
             await link.run(self._target)
+            await link.closed()
         finally:
             self._links.discard(link)
             link.over.set()
@@ -224,6 +225,10 @@ class _Link:
         await asyncio.gather(*self._pumps, return_exceptions=True)
         for each in self._writers:
             each.close()
+
+    async def closed(self) -> None:
+        """Wait until both sides are: what is still to be sent is, unless `reset` comes first."""
+        await asyncio.gather(*(each.wait_closed() for each in self._writers), return_exceptions=True)
 
     def reset(self) -> None:
         """End both sides by RST."""
