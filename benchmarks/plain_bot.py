@@ -87,6 +87,9 @@ class Ears:
         task = f"{event.session_id} {event.sequence}"
         write(Record(mark(event.name, event.data), event.name, time.monotonic(), task, again=False), self._bot.records)
 
+    async def room(self) -> None:
+        """There is."""
+
     def handed_on(self) -> int:
         """As far as it was heard."""
         return self._sequence

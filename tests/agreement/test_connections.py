@@ -89,6 +89,23 @@ def test_an_outbox_that_is_full_while_redis_is_away_loses_no_event(valkey: Clien
     play(valkey, scene, "a", shards=2, most=(150, 1 << 26))
 
 
+def test_a_replay_that_outgrows_the_outbox_is_read_as_fast_as_it_is_handed_on(valkey: Client) -> None:
+    """Shards that were away for long: whoever gave one up for it would hear all of it again, and again."""
+
+    async def scene(world: World) -> None:
+        away = Fault(do="silence", at="connect", times=None)
+        world.gateway.script.add(away)
+        assert world.gateway.act(Fault(do="reset")) == 2
+        await until(lambda: world.gateway.book.counts["shut"] == 2, world.describe)
+        world.say(400)
+        world.gateway.script.faults.remove(away)
+        await world.all_came()
+        assert world.codes() == []
+        assert world.gateway.book.counts["resumed"] == 2
+
+    play(valkey, scene, "a", shards=2, most=(400, 1 << 26))
+
+
 def test_more_shards_when_discord_closes_one_for_there_are_too_few(valkey: Client) -> None:
     """Rapptz/discord.py#5128, andersfylling/disgord#184: 4011 stops the whole bot, and should make it grow."""
 

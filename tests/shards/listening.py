@@ -80,6 +80,9 @@ class Listener:
     def heard(self, event: Event) -> None:
         self.on_heard(event)
 
+    async def room(self) -> None:
+        self.counts["room"] += 1
+
     def handed_on(self) -> int:
         if self.confirmed is not None:
             return self.confirmed

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tasks.shards.delivery.backlog import Backlog
+from tasks.shards.delivery.calls import Delivered, Overlapped
 from tasks.shards.gateway.session import Event, Session
 from tests.shards.delivering import QUEUE, URL, Cluster, Plain, event, until
 from throttle import events
@@ -267,6 +269,22 @@ def test_a_full_outbox_gives_the_oldest_shard_up_and_loses_nothing(valkey: Clien
     finally:
         events.unsubscribe(hear)
     assert sorted(cluster.contents()) == sorted(f"{shard}-{n}" for shard in ("one", "two") for n in range(15))
+
+
+def test_what_was_given_up_stays_so() -> None:
+    """An answer may be under way meanwhile: it must not bring back what is to be closed."""
+    session = Session("s1", 1, URL)
+    backlog = Backlog((1, 0), 7, session)
+    serves = Overlapped("serves", 0, 0, ())
+    backlog.note_log(serves)
+    backlog.put(event(session, 2, "x"), 0.0, wanted=True)
+    batch = backlog.batch(0.0, Plain(), lazy=True, beside=False)
+    assert batch is not None
+    backlog.give_up()
+    backlog.delivered(batch, Delivered("serves", 2), 0.0)
+    backlog.note_log(serves)
+    assert backlog.standing == "over"
+    assert not backlog.put(event(session, 3, "y"), 0.0, wanted=True)
 
 
 def test_an_event_that_cannot_be_written_holds_up_its_shard_alone(

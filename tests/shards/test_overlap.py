@@ -247,10 +247,15 @@ def each_event_once(truth: Truth) -> None:
         assert order == sorted(order)
 
 
-def settled(entries: Iterable[tuple[str, float]], copies: Iterable[tuple[str, float]]) -> dict[int, str]:
-    """What repeats what, of one guild, at a FLIP four seconds after READY; times are from READY on."""
+def settled(
+    entries: Iterable[tuple[str, float]], copies: Iterable[tuple[str, float]], *, replayed: bool = False
+) -> dict[int, str]:
+    """What repeats what, of one guild, at a FLIP four seconds after READY; times are from READY on.
+
+    `replayed`: a RESUME told the entries.
+    """
     overlap = Overlap(ms(BEGAN_S))
-    overlap.handed_on([Entry(f"e{n}", 1, who, ms(BEGAN_S + at_s)) for n, (who, at_s) in enumerate(entries)])
+    overlap.handed_on([Entry(f"e{n}", 1, who, ms(BEGAN_S + at_s), replayed) for n, (who, at_s) in enumerate(entries)])
     for sequence, (who, at_s) in enumerate(copies):
         overlap.heard(Copy(sequence, 1, who, ms(BEGAN_S + at_s)))
     return overlap.settle(ms(BEGAN_S + 4.0), final=True).repeats
@@ -262,6 +267,13 @@ def test_of_a_pod_that_stood_still_nothing_is_doubled(late: str) -> None:
     happened = [(f"~{number}", 0.2 * number) for number in range(1, 6)]
     at_once = [(who, 3.5 + at_s / 1000) for who, at_s in happened]
     found = settled(happened, at_once) if late == "copies" else settled(at_once, happened)
+    assert found == {number: f"e{number}" for number in range(5)}
+
+
+def test_of_pods_that_stood_still_both_nothing_is_doubled() -> None:
+    """One is told by a RESUME, and the other one hears what waited in its socket, still later."""
+    happened = [(f"~{number}", number / 1000) for number in range(5)]
+    found = settled([(who, 3.0 + at_s) for who, at_s in happened], [(who, 3.8) for who, _ in happened], replayed=True)
     assert found == {number: f"e{number}" for number in range(5)}
 
 

@@ -35,6 +35,8 @@ Standing = Literal["unknown", "waits", "serves", "over", "not held"]
 MARGIN_S = 2.0
 """What A hears so long after the last READY of B, B hears too: more than two sessions' delays differ."""
 MOST_GONE = 256
+FEW = 128
+"""Events that a shard may always have."""
 
 
 class Backlog:
@@ -252,6 +254,8 @@ class Backlog:
 
     def delivered(self, batch: Batch, told: Delivered, now_s: float) -> None:
         """A DELIVER was answered."""
+        if self.standing == "over":
+            return  # it was given up while the answer was under way
         if told.code in ("serves", "waits"):
             self._settled(batch, told, now_s)
         elif told.code == "over":
@@ -281,7 +285,7 @@ class Backlog:
 
     def note_log(self, told: Overlapped) -> None:
         """The log was read."""
-        if told.code == "over":
+        if told.code == "over" or self.standing == "over":
             self.give_up()
             return
         self.standing = "serves" if told.code == "serves" else "waits" if told.code == "waits" else "not held"
@@ -296,3 +300,15 @@ class Backlog:
 def size(backlogs: Collection[Backlog]) -> tuple[int, int]:
     """Events in all of them, and their bytes."""
     return sum(backlog.events for backlog in backlogs), sum(backlog.bytes for backlog in backlogs)
+
+
+def has_room(backlog: Backlog | None, backlogs: Collection[Backlog], most: tuple[int, int]) -> bool:
+    """Whether one of them shall take more of what can wait, of so many events and bytes in all.
+
+    Up to half, so that what happens now has room; who has little goes on beside others that have much. None of it waits
+    before the FLIP, when nothing of it may leave.
+    """
+    if backlog is None or backlog.standing in ("waits", "over") or backlog.events < FEW:
+        return True
+    events, bytes_ = size(backlogs)
+    return events < most[0] / 2 and bytes_ < most[1] / 2

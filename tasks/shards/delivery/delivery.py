@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tasks.shards.beside import Beside
 from tasks.shards.connection import Waiting
 from tasks.shards.delivery import calls
-from tasks.shards.delivery.backlog import MARGIN_S, Backlog, size
+from tasks.shards.delivery.backlog import MARGIN_S, Backlog, has_room, size
 from tasks.shards.delivery.callback import Callbacks
 from tasks.shards.delivery.pipeline import Pipeline
 from tasks.shards.delivery.sessions import Sessions
@@ -175,6 +175,11 @@ class Outbox:
         except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
             return False
         return True
+
+    async def room(self, slot: Slot, fence: int) -> None:
+        """Wait, with what a session has missed, until there is room for more of it; what happens now does not wait."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: has_room(self._of(slot, fence), self._backlogs.values(), self._most))
 
     def close(self, slot: Slot, fence: int) -> None:
         """Forget the shard."""

@@ -72,8 +72,9 @@ def candidates(
 ) -> list[Candidate]:
     """Every k that fits, the best first; that there is no overlap always does. Of equally good ones the longest.
 
-    Where times contradict that there is none, somebody heard late, and times tell little. Then what fits in one way
-    only is believed, the more the longer it is: a row does not come again in its order by chance.
+    A pod that stood still hears late, so times may contradict what is true. What fits in one way only is believed
+    nevertheless, the more the longer it is: a row does not come again in its order by chance. It must have gone on
+    after the READY; what was before it was heard by one alone, and comes again like much else.
     """
     found: list[Candidate] = []
     first = copies[0].identity
@@ -82,10 +83,12 @@ def candidates(
             found.append(Candidate(_against_ms(entries, copies, k, began_ms, now_ms, skew_ms), k))
     k = len(entries)
     none = Candidate(_against_ms(entries, copies, k, began_ms, now_ms, skew_ms), k)
-    if len(found) == 1 and none.against_ms > ALIKE_MS:
+    if len(found) == 1:
         alone = found[0]
-        others = len({copy.identity for copy in copies[: len(entries) - alone.k]}) - 1
-        if others and alone.against_ms - EACH_MS * others <= none.against_ms:
+        common = entries[alone.k : alone.k + len(copies)]
+        others = len({entry.identity for entry in common}) - 1
+        after_ready = common[-1].at_ms + skew_ms > began_ms + ALIKE_MS
+        if others and after_ready and alone.against_ms - EACH_MS * others <= none.against_ms:
             return [alone._replace(alone=True)]
     found.append(none)
     best_ms = min(found).against_ms

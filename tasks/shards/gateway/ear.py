@@ -38,6 +38,10 @@ class Ear(Protocol):
         """A dispatch; each in its order, READY and RESUMED left out."""
         ...
 
+    async def room(self) -> None:
+        """Wait, within what a session has missed, until there is room for more of it."""
+        ...
+
     def handed_on(self) -> int:
         """Sequence of the session up to which nothing need come again, for whoever resumes it; beats tell it Discord.
 

@@ -274,6 +274,10 @@ class Held:
         """See `Ear`."""
         self._outbox.put(self.slot, self.fence, event)
 
+    async def room(self) -> None:
+        """See `Ear`."""
+        await self._outbox.room(self.slot, self.fence)
+
     def handed_on(self) -> int:
         """See `Ear`."""
         return self._outbox.handed_on(self.slot, self.fence)

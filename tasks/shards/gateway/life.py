@@ -167,6 +167,18 @@ class Life:
             self._took(payload)
             if count % AT_ONCE == 0:  # a long replay is there at once, and reading it would not wait for anybody
                 await asyncio.sleep(0)
+                if self._replayed and not self._ready:
+                    await self._room()
+
+    async def _room(self) -> None:
+        """Read on when there is room; no answer of Discord's is missing meanwhile."""
+        self._at_ease()
+        await self._core.ear.room()
+        if not self._ended.done():
+            self._until_more()
+
+    def _until_more(self) -> None:
+        self._until(self._core.numbers.ready_s, "nothing more after RESUME")
 
     def _took(self, payload: Payload) -> None:
         match payload.op:
@@ -222,7 +234,7 @@ class Life:
         core.plan.session = session._replace(sequence=payload.sequence)
         if not self._ready:  # the session goes on: what was missed comes before RESUMED
             self._replayed = True
-            self._until(core.numbers.ready_s, "nothing more after RESUME")
+            self._until_more()
         if core.unsettled:
             core.unsettled.discard(guild_of(payload))
             if not core.unsettled and core.state == "ready":
