@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from app.local.guard import Process
     from app.local.shards.stage import BotStage
+    from tasks.shards.gateway.plan import Dropped
     from tasks.shards.gateway.session import Event, Session
 
 SPACING_S = 5.3
@@ -100,7 +101,7 @@ class Ears:
     def answered(self, sent_s: float) -> None:
         """It lives."""
 
-    def dropped(self, session_id: str) -> None:
+    def dropped(self, why: Dropped) -> None:
         """A new one comes."""
 
     def lost(self, why: str, after_s: float) -> None:

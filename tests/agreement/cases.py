@@ -27,6 +27,7 @@ SHOWN = "shards>"
 
 AGAIN = "INFO shards: shard … of …: {why}; the next try is in … s"
 ENDED = "INFO shards: Discord has ended the session of shard … of …; it identifies"
+UNANSWERED = "WARNING shards: Discord answers no RESUME of shard … of …; it identifies, and what it missed is lost"
 OVER = "ERROR shards: shard … of … is over: closed with {code}: {words}"
 STOPPED = "ERROR shards: stopped for all pods: closed with {code}: {words}"
 
@@ -84,8 +85,9 @@ SILENCE = (
          (again("no HELLO within {hello_s:g} s"),), played.no_hello, "silent"),
     Case("no answer to IDENTIFY", "After {ready_s:g} s another try, through the gate.",
          (again("no answer to IDENTIFY within {ready_s:g} s"),), played.no_ready, "silent"),
-    Case("no answer to RESUME", "After {ready_s:g} s another, at the main address; after {unanswered} a new session.",
-         (again("no answer to RESUME within {ready_s:g} s"), ENDED), played.no_resumed, "silent"),
+    Case("no answer to RESUME",
+         "After {ready_s:g} s another, at the main address; after {unanswered}, and {resumable_s:g} s, a new session.",
+         (again("no answer to RESUME within {ready_s:g} s"), UNANSWERED), played.no_resumed, "silent"),
     Case("no answer to a heartbeat until the next is due (a zombie)",
          "The socket is closed with 4000, and the session resumed.",
          (again("no answer to a beat for … s"),), played.zombie, "zombie"),

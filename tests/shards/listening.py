@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection
 
     from app.local.discord.gateway import Gateway
+    from tasks.shards.gateway.plan import Dropped
     from tasks.shards.gateway.session import Event
 
 TOKEN = "secret-token"  # noqa: S105 - of no bot
@@ -26,6 +27,7 @@ QUICK = Numbers(
     settled_s=0.3,
     close_s=0.3,
     again_s=0.02,
+    resumable_s=0.6,
     again_most_s=0.1,
     invalid_least_s=0.01,
     invalid_most_s=0.05,
@@ -94,8 +96,9 @@ class Listener:
     def settled(self) -> None:
         self.counts["settled"] += 1
 
-    def dropped(self, session_id: str) -> None:  # noqa: ARG002
+    def dropped(self, why: Dropped) -> None:
         self.counts["dropped"] += 1
+        self.counts[f"dropped: {why}"] += 1
 
     def lost(self, why: str, after_s: float) -> None:
         self.counts["lost"] += 1

@@ -73,23 +73,55 @@ def test_a_network_that_is_away_for_long_costs_no_session() -> None:
 
 
 def test_a_session_whose_resumes_are_never_answered_is_given_up() -> None:
-    """Discord's own: after op 7 every RESUME was reset, for 90 s."""
-    plan = made()
+    """After so long as Discord may keep it: tried all the while, ever more seldom, and never paused."""
+    plan, now_s = made(), 1000.0
+    plan.after(CUT._replace(ready=True, how="asked"), now_s)
     urls: list[str] = []
-    while plan.session is not None:
+    while True:
         urls.append(plan.url)
-        plan.after(CUT, 0.0)
-    assert urls == [OWN, MAIN, MAIN]
-    assert plan.url == MAIN
+        now_s += 0.1
+        again = plan.after(CUT, now_s)
+        assert isinstance(again, Again)
+        if again.dropped:
+            break
+        assert (plan.session, again.paused) == (SESSION, False)
+        now_s += again.after_s
+    assert 180.0 <= now_s - 1000.0 < 180.0 + 30.0 + 1.0
+    assert (urls[0], {*urls[1:]}, plan.url) == (OWN, {MAIN}, MAIN)
+    assert 8 < len(urls) < 20
+    assert again == Again(again.after_s, paused=False, dropped="unanswered")
 
 
-def test_op_9_true_may_come_again_but_not_for_ever() -> None:
+def test_a_session_that_is_answered_after_a_while_is_kept() -> None:
+    """Discord's own: after op 7 every RESUME was reset, for 90 s."""
+    plan, now_s = made(), 0.0
+    while now_s < 150.0:
+        again = plan.after(CUT, now_s)
+        assert isinstance(again, Again)
+        now_s += again.after_s
+    plan.after(CUT._replace(ready=True), now_s + 600.0)
+    for count in range(10):  # the time begins anew
+        plan.after(CUT, now_s + 601.0 + count)
+    assert plan.session == SESSION
+
+
+def test_a_few_resumes_are_tried_however_long_the_network_was_away() -> None:
     plan = made()
-    rounds = 0
+    for at_s in range(0, 3600, 30):
+        plan.after(AWAY, float(at_s))
+    drops = [getattr(plan.after(CUT, 3600.0 + n), "dropped", None) for n in range(3)]
+    assert drops == ["", "", "unanswered"]
+
+
+def test_op_9_true_may_come_again_but_not_for_ever_and_ever_more_seldom() -> None:
+    plan, now_s, waits_s = made(), 0.0, list[float]()
     while plan.session is not None:
-        plan.after(CUT._replace(how="try again"), 0.0)
-        rounds += 1
-    assert rounds == 3
+        again = plan.after(CUT._replace(how="try again"), now_s)
+        assert isinstance(again, Again)
+        now_s += again.after_s
+        waits_s.append(again.after_s)
+    assert (waits_s[0], max(waits_s)) == (5.0, 30.0)
+    assert 180.0 <= now_s <= 180.0 + 2 * 30.0
 
 
 def test_the_token_does_not_go_to_an_address_without_tls_unless_the_main_one_is_such() -> None:
@@ -174,6 +206,21 @@ def test_a_shard_that_loops_for_a_day_leaves_most_of_the_days_identifies() -> No
         assert isinstance(again, Again)
         now_s += again.after_s + 0.2
     assert identifies < 300
+
+
+def test_a_session_a_day_that_is_never_resumed_leaves_most_of_the_days_identifies() -> None:
+    """Each new one gets READY, is cut, and then no RESUME is answered."""
+    plan, now_s, identifies, pauses = made(None), 0.0, 0, 0
+    while now_s < 86_400:
+        fresh = plan.session is None
+        identifies += fresh
+        plan.session = SESSION
+        again = plan.after(CUT._replace(ready=fresh), now_s)
+        assert isinstance(again, Again)
+        pauses += again.paused
+        now_s += again.after_s + 0.2
+    assert identifies < 200
+    assert pauses == identifies - 2, "the first was given up at once, the last was not"
 
 
 def test_sockets_that_were_never_open_make_no_pause() -> None:

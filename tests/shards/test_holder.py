@@ -13,8 +13,11 @@ from app.probes.watching import shard_readings
 from tests.shards.delivering import QUEUE
 from tests.shards.holding import INTENTS, World, play
 from tests.shards.listening import until
+from throttle import events
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.support.servers import Client
 
 
@@ -94,3 +97,24 @@ def test_what_waits_in_a_pod_is_told_with_its_age(valkey: Client) -> None:
         await until(lambda: readings() == (0, 0, 0), world.describe)
 
     play(valkey, scene, "a", shards=2)
+
+
+def test_a_session_that_is_over_is_told(valkey: Client) -> None:
+    told: list[tuple[object, ...]] = []
+
+    def hear(event: events.Event, values: Sequence[object]) -> None:
+        told.extend([tuple(values)] if event is events.SHARD_SESSION_ENDED else [])
+
+    async def scene(world: World) -> None:
+        events.subscribe(hear)
+        world.gateway.act(Fault(do="close", code=4009, shard=0))
+        await until(lambda: world.gateway.book.counts["ready"] == 3, world.describe)
+        world.gateway.script.add(Fault(do="silence", at="resume", times=None))
+        world.gateway.act(Fault(do="reset", shard=1))
+        await until(lambda: world.gateway.book.counts["ready"] == 4, world.describe)
+
+    try:
+        play(valkey, scene, "a", shards=2)
+    finally:
+        events.unsubscribe(hear)
+    assert [(shard, why) for _, shard, why in told] == [(0, "closed"), (1, "unanswered")]

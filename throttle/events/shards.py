@@ -68,6 +68,13 @@ SHARD_OUTGROWN = Event(
         Metric("counter", "headroom_shard_events_outgrown_total", "Events that they had heard.", (), "events"),
     ),
 )
+SHARD_SESSION_ENDED = Event(
+    "shard session ended",
+    "A session cannot be resumed: invalid (Discord said so), closed (with 4007 or 4009), unanswered (for minutes). The "
+    "shard identifies, and what it missed is lost.",
+    ("version", "shard", "why"),
+    (Metric("counter", "headroom_shard_sessions_ended_total", "Sessions that could not be resumed.", ("why",)),),
+)
 SHARD_FORGOTTEN = Event(
     "shard forgotten",
     "Redis has forgotten what a shard handed on: it lost data, or another server goes on in its place. `how`: part "

@@ -37,8 +37,8 @@ op 9 false                a new session after 1 to 5 s
 4007, 4009                a new session
 4004, 4010, 4012 to 4014  over, for all pods: the same would happen to each of them
 4011                      over likewise, and a vote for more shards at once
-any other end             RESUME: first at the session's own URL, then at the main one; after three that
-                          were not answered a new session
+any other end             RESUME: first at the session's own URL, then at the main one; a new session when
+                          for three minutes none was answered, of at least three
 ========================  ========================================================================
 
 Between two sockets it waits longer with each failure on end, up to 30 s, and by chance, so that shards that were cut

@@ -130,15 +130,14 @@ class Connection:
             except Exception as error:  # a fault of our own, or of who listens: it must not end the shard unseen
                 logger.exception("shards: shard %d of %d", core.shard.shard, core.shard.total)
                 ended = Ended("garbled", f"a fault: {type(error).__name__}")
-            session = core.plan.session
             then = core.plan.after(ended, core.clock())
-            if session is not None and core.plan.session is None:
-                core.unsettled.clear()
-                core.ear.dropped(session.id)
             if isinstance(then, Over):
                 core.state = "over"
                 core.ear.over(then.why, fatal=then.fatal, code=then.code)
                 return
+            if then.dropped:
+                core.unsettled.clear()
+                core.ear.dropped(then.dropped)
             core.state = "paused" if then.paused else "reconnecting"
             core.ear.lost(ended.why, then.after_s)
             await asyncio.sleep(then.after_s)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from contextlib import AbstractAsyncContextManager
 
+    from tasks.shards.gateway.plan import Dropped
     from tasks.shards.gateway.session import Event, Session
 
 
@@ -57,7 +58,7 @@ class Ear(Protocol):
         """RESUMED came; or READY and all its guilds, or their deadline passed. Again after each socket."""
         ...
 
-    def dropped(self, session_id: str) -> None:
+    def dropped(self, why: Dropped) -> None:
         """Discord does not know the session any more, or was not able to resume it: a new one comes."""
         ...
 

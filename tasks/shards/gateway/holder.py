@@ -33,6 +33,7 @@ from tasks.shards.gateway.plan import Numbers
 from tasks.shards.gateway.session import Shard
 from tasks.shards.gateway.turns import Turns
 from tasks.shards.gateway.wire import frugal_tls
+from throttle import events
 
 if TYPE_CHECKING:
     import ssl
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tasks.shards.connection import Owner, Waiting
     from tasks.shards.delivery.delivery import Outbox
     from tasks.shards.delivery.holder import Why
+    from tasks.shards.gateway.plan import Dropped
     from tasks.shards.gateway.session import Event, Session
     from tasks.shards.vocabulary import How, Slot
 
@@ -291,10 +293,13 @@ class Held:
         self._outbox.settled(self.slot, self.fence)
         self._owner.opened(self.slot, self.fence)
 
-    def dropped(self, session_id: str) -> None:
+    def dropped(self, why: Dropped) -> None:
         """See `Ear`."""
-        del session_id
-        logger.info("shards: Discord has ended the session of %s; it identifies", self)
+        events.emit(events.SHARD_SESSION_ENDED, *self.slot, why)
+        if why == "unanswered":
+            logger.warning("shards: Discord answers no RESUME of %s; it identifies, and what it missed is lost", self)
+        else:
+            logger.info("shards: Discord has ended the session of %s; it identifies", self)
         self._outbox.dropped(self.slot, self.fence)
 
     def lost(self, why: str, after_s: float) -> None:

@@ -5,19 +5,22 @@ time comes with each call, chance from whoever makes it.
 
 Session and address
     A session is kept as long as Discord may know it: it goes with op 9 `false`, with the close codes that say so, and
-    when `unanswered` RESUMEs got no answer. A socket that cannot even be opened says nothing of the session: a network
+    when for `resumable_s` since it last stood no RESUME was answered, of at least `unanswered`. Discord keeps a session
+    for a few minutes, and is known to reset each RESUME for a minute and a half; what the session missed would be lost
+    with it, and a RESUME costs no identify. A socket that cannot even be opened says nothing of the session: a network
     that is away for a while costs no identify. The resume URL is tried once; if that fails the session is resumed at
     the main URL, until it stands again.
 
 Waiting
     At once after op 7, 1 to 5 s after op 9, else longer with each failure on end, each time by chance between a half
-    and the whole of it.
+    and the whole of it. After op 9 `true` the longer of both.
 
 Breaker
     Five sockets that ended within a minute of the first of them make a pause of five minutes. Then one is tried: when
     it ends within a minute as well, the pause begins anew, so that a shard that loops costs a dozen identifies an hour
-    and not the day's. Only what could have cost something counts: not a socket that was never open, and not one that
-    Discord dropped while the shard still waited for the gate.
+    and not the day's. Only what could have cost something counts: not a socket that was never open, not one that
+    Discord dropped while the shard still waited for the gate, and not a RESUME without an answer whose session is kept.
+    A session that is given up so soon after another one makes the same pause.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 How = Literal["unreachable", "silent", "asked", "invalid", "try again", "closed", "zombie", "garbled", "not ours"]
 """How a socket ended: it could not be opened; a deadline passed; op 7; op 9 false; op 9 true; it was closed or lost;
 no beat was answered; what came made no sense; the gate said that the shard is another pod's."""
+
+Dropped = Literal["invalid", "closed", "unanswered"]
+"""Why a session is over: op 9 false; a close code that says so; no RESUME was answered."""
 
 
 class Numbers(NamedTuple):
@@ -56,7 +62,8 @@ class Numbers(NamedTuple):
     invalid_most_s: float = 5.0
     """Before the next socket after op 9."""
     unanswered: int = 3
-    """RESUMEs without an answer after which the session is given up."""
+    resumable_s: float = 180.0
+    """So many RESUMEs without an answer, and so long after it last stood, the session is given up."""
     stood_s: float = 5.0
     """A socket that waited for the gate for so long was no failure."""
     breaker_closes: int = 5
@@ -92,6 +99,8 @@ class Again(NamedTuple):
     after_s: float
     paused: bool = False
     """The breaker says so."""
+    dropped: Dropped | Literal[""] = ""
+    """Why the session is not resumed any more."""
 
 
 class Over(NamedTuple):
@@ -134,6 +143,9 @@ class Plan:
         self.main_url, self._numbers, self._chance = main_url, numbers, chance
         self._breaker = Breaker(numbers)
         self._failures = self._unanswered = 0
+        self._stood_s: float | None = None
+        """When the session last did; None: not since it came here."""
+        self._gave_up_s = float("-inf")
         self._by_main_url = False
 
     @property
@@ -151,14 +163,42 @@ class Plan:
             return Over(meaning(ended.code), fatal=True, code=ended.code)
         if ended.how == "not ours":
             return Over(ended.why)
-        self._note(ended)
-        if ended.how == "invalid" or follows == "new session" or self._unanswered >= self._numbers.unanswered:
-            self.session, self._unanswered, self._by_main_url = None, 0, False
-        counts = ended.opened and (ended.hailed or ended.how == "invalid")
+        self._note(ended, now_s)
+        dropped = self._drop(ended, follows, now_s) if self.session is not None else ""
+        tries_on = self.session is not None and not (ended.ready or ended.replayed)
+        counts = ended.opened and (ended.hailed or ended.how == "invalid") and not tries_on
         pause_s = self._breaker.pause_s(now_s, asked=ended.how == "asked") if counts else 0.0
-        return Again(pause_s, paused=True) if pause_s else Again(self._wait_s(ended))
+        if dropped == "unanswered":
+            pause_s = max(pause_s, self._pause_of_another_s(now_s))
+        return Again(pause_s or self._wait_s(ended), paused=pause_s > 0, dropped=dropped)
 
-    def _note(self, ended: Ended) -> None:
+    def _drop(self, ended: Ended, follows: str, now_s: float) -> Dropped | Literal[""]:
+        """Whether the session is over, and why."""
+        found: Dropped | Literal[""] = ""
+        many = self._unanswered >= self._numbers.unanswered
+        if ended.how == "invalid":
+            found = "invalid"
+        elif follows == "new session":
+            found = "closed"
+        elif many and self._stood_s is not None and now_s - self._stood_s >= self._numbers.resumable_s:
+            found = "unanswered"
+        if found:
+            self.session, self._unanswered, self._stood_s, self._by_main_url = None, 0, None, False
+        return found
+
+    def _pause_of_another_s(self, now_s: float) -> float:
+        """For how long to pause as another session was given up shortly before this one; 0: none was."""
+        numbers = self._numbers
+        soon = now_s - self._gave_up_s <= numbers.resumable_s + numbers.breaker_pause_s
+        pause_s = numbers.breaker_pause_s if soon else 0.0
+        self._gave_up_s = now_s + pause_s
+        return pause_s
+
+    def _note(self, ended: Ended, now_s: float) -> None:
+        if ended.ready or ended.replayed:
+            self._stood_s = now_s
+        elif self._stood_s is None:
+            self._stood_s = now_s - ended.lived_s
         if ended.ready:
             self._failures = self._unanswered = 0
             self._by_main_url = False
@@ -171,12 +211,14 @@ class Plan:
 
     def _wait_s(self, ended: Ended) -> float:
         numbers = self._numbers
-        if ended.how in ("invalid", "try again"):
-            return numbers.invalid_least_s + self._chance() * (numbers.invalid_most_s - numbers.invalid_least_s)
+        invalid_s = numbers.invalid_least_s + self._chance() * (numbers.invalid_most_s - numbers.invalid_least_s)
+        if ended.how == "invalid":
+            return invalid_s
         if ended.how == "asked" and not self._failures:
             return 0.0
         most_s = min(numbers.again_most_s, numbers.again_s * 2 ** min(self._failures, 20))
-        return most_s * (1 + self._chance()) / 2
+        again_s = most_s * (1 + self._chance()) / 2
+        return max(invalid_s, again_s) if ended.how == "try again" else again_s
 
 
 class Sends:
