@@ -10,12 +10,14 @@ the same, so an effect that must happen once is tied to it, in one step with the
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from celery import shared_task
 from redis.exceptions import RedisError
 
 from throttle.errors import TemporaryError
+from throttle.lua import evaluate
 from throttle.worker import ownership
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[2]) then redis.call('HINCRBY'
 return redis.call('HGET', KEYS[2], ARGV[1])
 """
 """Counts once for each id, in one step."""
+COUNT_SHA = hashlib.sha1(COUNT.encode(), usedforsecurity=False).hexdigest()
 
 
 @shared_task(bind=True, ignore_result=True)
@@ -45,8 +48,9 @@ def gateway_event(self: Task, name: str, data: dict[str, Any]) -> int:
     fleet = ownership.operations(self.app)
     namespace = fleet.keys.namespace()
     keys = (f"{namespace}bot:seen:{self.request.id}", f"{namespace}bot:messages")
+    command = ("EVALSHA", COUNT_SHA, len(keys), *keys, str(data.get("guild_id") or 0), SEEN_S)
     try:
-        answer: Any = fleet.client.eval(COUNT, len(keys), *keys, str(data.get("guild_id") or 0), SEEN_S)
+        answer = evaluate(fleet.client, command, COUNT)
     except RedisError as error:
         raise TemporaryError(f"the message is not counted: {error}") from error
     return int(answer)

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from celery import Celery
 
+import throttle
 from app.local.discord.bot import Bot as DiscordBot
 from app.local.discord.rest import RestStandIn
 from app.local.processes import ROOT
 from app.shards import rights
+from app.shards.messages import MessageWriter
+from app.shards.routing import parse_routes
+from tasks.shards.gateway.session import Event
 from tasks.shards.keys import Keys
 from tests.agreement.test_workers import BOT, TOKEN, serving, settings
 from tests.support.waiting import wait_until
@@ -23,8 +28,11 @@ from throttle.scripts import Operations, Rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tasks.shards.delivery.parcels import Written
     from tests.support.servers import Client
     from tests.support.workers import Workers
+
+EXAMPLE = "tasks.jobs.gateway_event.gateway_event"
 
 
 def rules_of_shards() -> list[str]:
@@ -37,8 +45,16 @@ def rules_of_shards() -> list[str]:
 
 
 def all_rules() -> list[str]:
-    """Of a worker with shards, and what a task of the test writes."""
-    return [*rules_of("worker"), *rules_of_shards()]
+    """Of a worker with shards, and of what records its tasks for the test."""
+    return [*rules_of("worker"), *rules_of_shards(), "~headroom-local:*", "+expire"]
+
+
+def push(client: Client, written: Written) -> None:
+    """As DELIVER does, of a shard of the bot."""
+    if written.starter:
+        client.rpush(f"{{cluster:{BOT}}}:line:7", written.message)
+        client.hset(f"{{cluster:{BOT}}}:turn:7", "owner", written.owner)
+    client.lpush(written.queue, written.starter or written.message)
 
 
 def given(discord: RestStandIn, user: str) -> dict[str, Any]:
@@ -64,12 +80,24 @@ def discord() -> Iterator[RestStandIn]:
 def test_shards_live_on_the_rights_of_the_page(
     workers: Workers, discord: RestStandIn, user: str, valkey: Client
 ) -> None:
-    """Votes, claims, a pod that dies and one that leaves; the server's own log of what it refused stays empty."""
+    """Votes, claims, a pod that dies and one that leaves, the example's work on an event, alone and in its line.
+
+    The server's own log of what it refused stays empty.
+    """
     valkey.execute_command("ACL", "LOG", "RESET")
     pods = workers.start(2, names=["a", "b"], pool="threads", ready=False, **given(discord, user))
     wait_until(lambda: set(serving(workers)) == {"a", "b"}, 60.0, what=workers.logs)
     pods[0].kill()
     wait_until(lambda: set(serving(workers)) == {"b"}, 30.0, what=workers.logs)
+    with Celery("producer", broker=valkey.url, set_as_current=False) as app:
+        throttle.install(app)
+        for ordered in ("", "*"):
+            writer = MessageWriter(app, BOT, parse_routes("", ordered, "celery"), EXAMPLE)
+            push(
+                valkey,
+                writer.write(Event("s", 2, "MESSAGE_CREATE", {"id": f"1{ordered}", "guild_id": "7"}, 9), ordered),
+            )
+    wait_until(lambda: valkey.hget("{headroom:default}:bot:messages", "7") == b"2", 20.0, what=workers.logs)
     pods[1].ask_to_end()
     wait_until(lambda: not pods[1].running, 30.0, what=workers.logs)
     told: list[Any] = valkey.acl_log()
