@@ -106,6 +106,23 @@ def test_an_old_number_does_not_come_back_after_a_loss_of_data(valkey: redis.Red
     assert pod_of(world, "a").state.known.n > n
 
 
+def test_a_clock_that_is_set_back_holds_nothing_up(valkey: redis.Redis) -> None:
+    """By minutes, at a fail-over or by a person: a dead pod is noticed, and an identify allowed, as soon as ever."""
+    world = fleet(valkey, "abc")
+    world.kill(pod_of(world, "a"))
+    world.behind_s = 300.0
+    world.until(lambda: world.served(16), 60.0)
+    world.restart_redis(1.0, "data")
+    world.run(2.0)
+    world.behind_s += 300.0
+    world.discord.recommend(24)
+    world.until(lambda: world.served(24), 300.0)
+    world.behind_s += 300.0
+    world.discord.recommend(16)
+    world.until(lambda: world.served(16), 300.0)
+    assert world.twice == []
+
+
 def test_two_round_trips_a_second(valkey: redis.Redis) -> None:
     """In steady state, per pod; the votes come on top, twice in half a minute."""
     world = fleet(valkey, names(6), 24)

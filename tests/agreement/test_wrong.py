@@ -41,6 +41,24 @@ WRONG = [
             "call('HSET', STATE, 'fence', fence)",
             "local _ = fence",
         ),
+        (
+            life.test_a_clock_that_is_set_back_holds_nothing_up,
+            (),
+            "if free_at > now_ms + spacing_ms then",
+            "if false then",
+        ),
+        (
+            life.test_a_clock_that_is_set_back_holds_nothing_up,
+            (),
+            "if number('guard') > now_ms + longest_ms",
+            "if false and number('guard') > longest_ms",
+        ),
+        (
+            life.test_a_clock_that_is_set_back_holds_nothing_up,
+            (),
+            "call('ZADD', NODES, now_ms + ttl_ms, x)",
+            "",
+        ),
         (target.test_one_value_must_be_told_in_three_rounds, (), "not active and 1 or", "true and 1 or"),
         (
             target.test_what_a_person_set_stays_until_the_person_leaves_it_to_the_votes,

@@ -138,6 +138,8 @@ class World:
         self.now_s = BEGAN_S
         self.server = "server-1"
         self.away = False
+        self.behind_s = 0.0
+        """By so much the clock of Redis was set back."""
         self.pods: dict[str, Pod] = {}
         self.boots = itertools.count(1)
         self.round_trips: dict[str, int] = defaultdict(int)
@@ -301,7 +303,7 @@ class World:
             self.client.script_load(script.source)
             self._loaded.add(script.sha)
         with self.client.pipeline(transaction=False) as pipe:
-            pipe.set(CLOCK, round(self.now_s * 1000))
+            pipe.set(CLOCK, round((self.now_s - self.behind_s) * 1000))
             pipe.execute_command(*operations.command(call))
             pipe.hget(self.keys.state(), "rev")
             _, raw, rev = cast("tuple[Any, Any, bytes | None]", pipe.execute())

@@ -19,6 +19,7 @@ local STATE, NODES, VERSIONS = ns .. 'state', ns .. 'nodes', ns .. 'versions'
 local ACTIVE, PENDING = ns .. 'target:active', ns .. 'target:pending'
 local BUDGET = ns .. 'identify'
 local VOTE_MS = 120000
+local LONGEST_TTL_MS = 60000
 local LAST = 5           -- identifies of a day that nothing may use: at none Discord resets the token
 
 local function binds(v) return ns .. 'shard:bind:' .. v end

@@ -26,6 +26,10 @@ local waits, since = ns .. 'waits:' .. bucket, ns .. 'since:' .. bucket
 local name = v .. ' ' .. shard
 call('ZADD', waits, shard + (serves and 0 or AFTER_ACTIVE), name)
 local free_at = tonumber(call('HGET', BUDGET, 'free:' .. bucket) or 0)
+if free_at > now_ms + spacing_ms then -- the clock was set back
+  free_at = now_ms + spacing_ms
+  call('HSET', BUDGET, 'free:' .. bucket, string.format('%.0f', free_at))
+end
 -- It asks again when it was told to; who is late for that by more than LATE_MS has gone.
 local function wait(ms)
   call('HSET', since, name, string.format('%.0f', now_ms + ms))

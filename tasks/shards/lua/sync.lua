@@ -53,6 +53,12 @@ if fence > number('fence') then
   if number('fence') > 0 then arm('an older state') end
   call('HSET', STATE, 'fence', fence)
 end
+-- A clock that was set back: what would be over in a while is, and not after as long as it was set back.
+local longest_ms = math.max(ttl_ms, LONGEST_TTL_MS)
+for _, x in ipairs(call('ZRANGEBYSCORE', NODES, '(' .. now_ms + longest_ms, '+inf')) do
+  call('ZADD', NODES, now_ms + ttl_ms, x)
+end
+if number('guard') > now_ms + longest_ms + 2 * scan_ms then arm('the clock was set back') end
 if guarded() then note_peak(tonumber(ARGV[11])) end
 
 -- We live.
