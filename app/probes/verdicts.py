@@ -28,6 +28,8 @@ class Facts(NamedTuple):
     """For how long the loop has not turned, excused time left out."""
     stands_in: str = ""
     """Where, if it does."""
+    shards_stood_s: float = 0.0
+    """For how long the loop of a bot's shards has not turned, where it has any."""
     in_task: bool = False
     """A task occupies the loop's thread."""
     stand_in: bool = False
@@ -87,6 +89,8 @@ def ready(facts: Facts, limits: Limits) -> Verdict:
         found.append(Reason("broker away", "Redis does not answer"))
     if facts.stood_s >= limits.ready_stall_s:
         found.append(_standing(facts))
+    if facts.shards_stood_s >= limits.ready_stall_s:
+        found.append(_shards_standing(facts))
     if not facts.consuming:
         found.append(Reason("not consuming", "it has no connection to take messages from"))
     if not facts.member:
@@ -105,9 +109,15 @@ def health(facts: Facts, limits: Limits) -> Verdict:
     """Whether it would be better off restarted."""
     if facts.started and facts.stood_s >= limits.health_stall_s:
         return Verdict("health", (_standing(facts),))
+    if facts.started and facts.shards_stood_s >= limits.health_stall_s:
+        return Verdict("health", (_shards_standing(facts),))
     return Verdict("health")
 
 
 def _standing(facts: Facts) -> Reason:
     where = f", in {facts.stands_in}" if facts.stands_in else ""
     return Reason("standing", f"its loop has stood still for {facts.stood_s:.0f} s{where}")
+
+
+def _shards_standing(facts: Facts) -> Reason:
+    return Reason("shards standing", f"the loop of its shards has stood still for {facts.shards_stood_s:.0f} s")

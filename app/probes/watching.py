@@ -47,6 +47,8 @@ class Driver(Protocol):
 class Shards(Protocol):
     """What is asked of the driver of a bot's shards."""
 
+    turned_s: float
+
     def figures(self) -> Figures:
         """How the pod stands."""
         ...
@@ -111,7 +113,7 @@ class WorkerWatch:
         self, find_driver: Callable[[], Driver | None], find_shards: Callable[[], Shards | None] = lambda: None
     ) -> None:
         """In the worker's main thread, before it has joined anything; there are drivers once it has."""
-        self.loop = Loop(native.thread_number())
+        self.loop, self.loop_of_shards = Loop(native.thread_number()), Loop(0)
         self._find_driver, self._find_shards = find_driver, find_shards
         self.backlog: Backlog | None = None
         self.places: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -134,6 +136,9 @@ class WorkerWatch:
         """See whether the loop turns."""
         waits = bool(self.connecting) or not self.started or self.broker_away
         self.loop.look(now_s, excused=waits)
+        shards = self._find_shards()
+        self.loop_of_shards.turned_s = shards.turned_s if shards is not None else now_s
+        self.loop_of_shards.look(now_s, excused=self.loop.in_task)  # which, on gevent, holds that up as well
 
     @property
     def broker_away(self) -> bool:
@@ -161,6 +166,7 @@ class WorkerWatch:
             ttl_s=ttl_s,
             stood_s=self.loop.stood_s(now_s),
             stands_in=self.loop.at,
+            shards_stood_s=self.loop_of_shards.stood_s(now_s),
             in_task=now_s - self._in_task_s < ttl_s / 3,  # after it the process' own next beat is on its way
             stand_in=stand_in is not None and stand_in.pid is not None,
             untaken_s=backlog.untaken_s(now_s) if backlog is not None else 0.0,

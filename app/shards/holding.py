@@ -103,10 +103,19 @@ class Shards(bootsteps.StartStopStep):
                 ", ".join(settings.shard_queues),
             )
         self.driver = make(self._app, settings, self._app.throttle.settings.pod)
+        self.driver.on_fault = self._fell
         self.driver.start()
         self._app.headroom_shards = self.driver
         self._app.throttle.drain.listeners.append(self._begin_to_end)
         logger.info("headroom: shards of bot %s, connections %s", settings.discord_bot_id, settings.shard_connections)
+
+    def _fell(self, why: str) -> None:
+        """End the worker in order, as far as it has come up; a new one takes its place."""
+        host = self._app.throttle.driver.host
+        if host is not None:
+            host.stop_worker(why)
+        else:
+            logger.critical("headroom: %s", why)
 
     def _begin_to_end(self) -> None:
         if self.driver is not None:

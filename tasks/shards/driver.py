@@ -7,7 +7,9 @@ connection, and the next connection is asked first which server it is: another o
 anything is claimed.
 
 A crash leaves what the operations leave (see the package). A loop that stood still (a frozen process, a hog that held
-Python's lock) finds its lease run out by the monotonic clock before it does anything else.
+Python's lock) finds its lease run out by the monotonic clock before it does anything else. A fault of its own ends the
+loop with all its connections, and who started it is told: the process is to be replaced, and its shards go to others by
+their leases.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -90,6 +93,10 @@ class Driver:
         self._one_at_a_time: asyncio.Lock | None = None
         self._reached = self._to_drain = self._to_end = self._gone = False
         self._waiting = Waiting()
+        self.turned_s = time.monotonic()
+        """When the loop turned last, by the monotonic clock."""
+        self.on_fault: Callable[[str], None] = logger.critical
+        """Told, in the loop's thread, why it ended without having been asked to."""
         self._thread = threading.Thread(target=self._run, name="headroom-shards", daemon=True)
 
     # -- from other threads
@@ -136,32 +143,39 @@ class Driver:
     # -- the loop
 
     def _run(self) -> None:
-        asyncio.run(self._main())
+        try:
+            asyncio.run(self._main())
+        except Exception as error:
+            logger.exception("shards: the loop has ended")
+            self.on_fault(f"the loop of its shards has ended: {error!r}")
 
     async def _main(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
-        self._client = self._connect(ANSWER_S)
-        self._witness = self._make_witness()
-        self._connections.begin(self)
+        async with AsyncExitStack() as ends:
+            self._client = self._connect(ANSWER_S)
+            ends.push_async_callback(self._client.aclose)
+            self._witness = self._make_witness()
+            ends.push_async_callback(self._witness.close)
+            self._connections.begin(self)
+            ends.push_async_callback(self._connections.end)
+            ends.callback(self._beside.cancel)
+            await self._turn(self._over)
+
+    async def _turn(self, over: asyncio.Event) -> None:
         self._beside.spawn(listen(partial(self._connect, None), self._ops.keys.changed(), self._heard))
         if self._votes is not None:
             self._beside.spawn(self._votes(self.feed))
         if self._to_drain:
             self.feed(v.DrainAsked())
-        try:
-            while not (self._to_end or self._over.is_set()):
-                self.feed(v.Ticked(time.monotonic()))
-                self._waiting = self._connections.waiting()
-                try:
-                    await asyncio.wait_for(self._over.wait(), TICK_S)
-                except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
-                    continue
-        finally:
-            self._beside.cancel()
-            await self._connections.end()
-            await self._witness.close()
-            await self._client.aclose()
+        while not (self._to_end or over.is_set()):
+            self.turned_s = time.monotonic()
+            self.feed(v.Ticked(self.turned_s))
+            self._waiting = self._connections.waiting()
+            try:
+                await asyncio.wait_for(over.wait(), TICK_S)
+            except asyncio.TimeoutError:  # noqa: UP041 - another class before Python 3.11
+                continue
 
     def _connect(self, timeout_s: float | None) -> redis.asyncio.Redis:
         return redis.asyncio.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]

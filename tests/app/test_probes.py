@@ -61,6 +61,9 @@ WELL = Facts(started=True, consuming=True)
         (WELL._replace(stood_s=30), "ok", "standing", "ok"),
         (WELL._replace(stood_s=60), "ok", "standing", "standing"),
         (WELL._replace(stood_s=60, started=False), "starting", "starting", "ok"),
+        (WELL._replace(shards_stood_s=29.9), "ok", "ok", "ok"),
+        (WELL._replace(shards_stood_s=30), "ok", "shards standing", "ok"),
+        (WELL._replace(shards_stood_s=60), "ok", "shards standing", "shards standing"),
     ],
 )
 def test_which_probe_turns_for_what(facts: Facts, startup_state: str, ready_state: str, health_state: str) -> None:

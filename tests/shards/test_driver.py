@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from app.local.proxy import Proxy
 from app.local.toxics import Latency
-from tests.shards.driving import KEYS, driver, member
+from tasks.shards.driver import Driver
+from tasks.shards.operations import Operations
+from tasks.shards.simulated import Simulated
+from tests.shards.driving import KEYS, LONG, Resumes, driver, member
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import pytest
 
+    from tasks.shards.connection import Waiting
     from tests.support.servers import Client
 
 
@@ -54,3 +58,32 @@ def test_who_has_drained_has_left_also_where_redis_is_slow(valkey: Client) -> No
         finally:
             b.stop()
     assert [each.name for each in a.look().view.members] == ["a#1"]
+
+
+class Faulty(Simulated):
+    """Its third look at what waits fails."""
+
+    looks = 0
+    ended = False
+
+    def waiting(self) -> Waiting:
+        self.looks += 1
+        if self.looks == 3:
+            raise ArithmeticError
+        return super().waiting()
+
+    async def end(self) -> None:
+        self.ended = True
+        await super().end()
+
+
+def test_a_loop_that_ends_by_a_fault_ends_its_connections_and_is_told(valkey: Client) -> None:
+    connections, told = Faulty(Resumes()), list[str]()
+    b = Driver(valkey.url, Operations(KEYS, LONG, "b#1"), connections)
+    b.on_fault = told.append
+    b.start()
+    wait_until(lambda: told, 10.0)
+    b.stop()
+    assert connections.ended
+    assert told == ["the loop of its shards has ended: ArithmeticError()"]
+    assert "headroom-shards" not in {thread.name for thread in threading.enumerate()}
