@@ -336,7 +336,7 @@ def series(page: bytes) -> dict[str, float]:
 
 
 def test_every_event_becomes_its_metrics(metrics: Metrics) -> None:
-    values: dict[str, Any] = {"seconds": 0.3, "deliveries": 2}
+    values: dict[str, Any] = {"seconds": 0.3, "deliveries": 2, "events": 1}
     for event in events.EVENTS:
         events.emit(event, *[values.get(name, name) for name in event.fields])
     found = series(metrics.page("")[1])
