@@ -227,8 +227,10 @@ def _rebalance(state: State, now_s: float) -> Outcome:
     if active is None or state.head.pending or state.draining or now_s < state.rebalanced_s + state.numbers.rebalance_s:
         return state, ()
     held = _held(state, active)
-    if len(held) < active.total or any(version != active.version for version in state.view.totals):
-        return state, ()  # something else moves, or an old target is still being closed
+    if any(version != active.version for version in state.view.totals):
+        return state._replace(rebalanced_s=now_s), ()  # an old target is being closed, and a while later nothing moves
+    if len(held) < active.total:
+        return state, ()  # something else moves
     state = state._replace(rebalanced_s=now_s)
     shard = surplus(state.member, held, _pods(state))
     return _close(state, [] if shard is None else [(active.version, shard)], "hand over")
