@@ -30,13 +30,13 @@ def run(options: argparse.Namespace, report: Report) -> int:
     """Up, then down; each on the same cluster."""
     with bot.BotRun(options, report) as cluster:
         cluster.prepare()
-        for case, total in (("up", options.to), ("down", options.shards)):
+        for case, old, total in (("up", options.shards, options.to), ("down", options.to, options.shards)):
             cluster.discord.load(options.rate)
             cluster.begin()
             outcome = cluster.wants(total)
             report.progress(f"{case} to {total}: {outcome}")
             cluster.wait_settled(total, 300.0)
-            row = cluster.row(case, settled_s=cluster.discord.now_s())
+            row = cluster.row(case, settled_s=cluster.closed_s(old))
             row["shards"] = total
             report.add(row)
             bot.expect_exact(report, row, identifies=total)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.local.discord.book import Book, Entry, mark
-from app.local.discord.checker import Heard, figures, gaps, share, spacing, spells, unserved, weigh
+from app.local.discord.checker import Heard, ended_s, figures, gaps, share, spacing, spells, unserved, weigh
 from app.local.discord.load import Load
 from app.local.discord.script import Fault
 from app.local.discord.talk import Talk
@@ -132,6 +132,7 @@ def test_who_served_which_shard_when() -> None:
     # Guild A is of shard 1/2, B of 0/2, which nobody has.
     holes = [(hole.what, hole.from_s, hole.to_s) for hole in unserved(spells(STORY, 20.0), [A, B], 3.0, 14.0)]
     assert holes == [(f"guild {A}", 5, 6), (f"guild {B}", 5, 6), (f"guild {B}", 9, 12), (f"guild {B}", 13, 14)]
+    assert [ended_s(spells(STORY, 20.0), total) for total in (1, 2, 3)] == [13, 20, 0]
     assert spacing(STORY) == {0: 9.5}
     took = figures(STORY, 20.0)
     assert (took["identifies"], took["resumes"], took["resumed"], took["gaps"]) == (3, 1, 2, 2)

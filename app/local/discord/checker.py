@@ -150,6 +150,11 @@ def spells(entries: Iterable[Entry], until_s: float, *, connected: bool = True) 
     return sorted(found, key=lambda spell: spell.from_s)
 
 
+def ended_s(found: Iterable[Spell], total: int) -> float:
+    """When the last spell of a total ended; 0 where it had none."""
+    return max((spell.to_s for spell in found if spell.total == total), default=0.0)
+
+
 def gaps(found: Iterable[Spell]) -> list[Hole]:
     """Between the spells of each shard of each total; a shard that ended for good has no gap."""
     by_slot: defaultdict[tuple[int, int], list[Spell]] = defaultdict(list)

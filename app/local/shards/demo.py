@@ -114,7 +114,10 @@ class Demo:
         self.board.event(f"{leaving} handed them over and has ended, exit code {stage.pods[leaving].exit_code}")
 
     def _more_shards(self) -> tuple[float, float]:
-        """Change the number of shards; from when until when that took, on the stand-in's clock."""
+        """Change the number of shards; from when until when that took, on the stand-in's clock.
+
+        It is over with the last old connection: from then on a pod that holds more may hand a shard over.
+        """
         stage = self.stage
         from_s = stage.discord.now_s()
         outcome = stage.wants(MORE)
@@ -123,7 +126,7 @@ class Demo:
         self.board.event(f"{MORE} shards serve; the old {SHARDS} close one by one")
         self._until(lambda: stage.settled(MORE), "the old shards to be closed")
         self.board.event(f"the old {SHARDS} are closed")
-        return from_s, stage.discord.now_s()
+        return from_s, stage.closed_s(SHARDS)
 
     # -- looking on
 

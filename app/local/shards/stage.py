@@ -212,6 +212,10 @@ class BotStage:
         found = {e.shard: e.at_s for e in reversed(self.entries(since_s)) if e.kind == kind and e.shard in shards}
         return found if set(found) == shards else {}
 
+    def closed_s(self, total: int) -> float:
+        """When the last connection of a total ended, on the stand-in's clock; 0 where it had none."""
+        return checker.ended_s(checker.spells(self.discord.entries(), self.discord.now_s()), total)
+
     # -- the verdict
 
     def heard(self) -> list[checker.Heard]:
