@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BROKEN, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
+FLEET = {"tasks": 200, "pods": 5, "seconds": 0.3}
+"""What the demonstration of a fleet does when nobody asks otherwise."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,9 +96,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shown = commands.add_parser("demo", help="a fleet at work: a pod is killed, nothing is lost")
     shown.add_argument("scene", nargs="?", choices=("fleet", "shards"), default="fleet", help="what is shown (fleet)")
-    shown.add_argument("--tasks", type=whole(1, 100_000), default=200, help="size of the flood (200)")
-    shown.add_argument("--pods", type=whole(1, 50), default=5, help="worker pods (5)")
-    shown.add_argument("--seconds", type=duration, default=0.3, help="length of a task (0.3)")
+    shown.add_argument("--tasks", type=whole(1, 100_000), help="fleet: size of the flood (200)")
+    shown.add_argument("--pods", type=whole(1, 50), help="fleet: worker pods (5)")
+    shown.add_argument("--seconds", type=duration, help="fleet: length of a task (0.3)")
     shown.add_argument("--json", action="store_true", help="print one JSON object, and all else to stderr")
     commands.add_parser("drain", help="drain the worker of this pod, for a preStop hook (has a --help of its own)")
     local = commands.add_parser("up", help="a local fleet until Ctrl-C")
@@ -111,7 +113,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if unknown:  # argparse would name the program alone, whose --help does not show the command's options
         parser.prog += f" {parsed.command}"
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if parsed.command == "demo":
+        _settle_fleet(parser, parsed)
     return parsed
+
+
+def _settle_fleet(parser: Parser, parsed: argparse.Namespace) -> None:
+    """Fill in the fleet that was not asked for; the scene of shards has none, and ignores nothing in silence."""
+    for name, default in FLEET.items():
+        if getattr(parsed, name) is None:
+            setattr(parsed, name, default)
+        elif parsed.scene == "shards":
+            parser.prog += " demo"
+            parser.error(f"argument --{name}: not allowed with shards, which takes --json alone")
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
@@ -140,22 +154,23 @@ def run_shards_demo(console: Console, *, as_json: bool) -> int:
 
 
 def settle(console: Console, figures: dict[str, Any], *, as_json: bool) -> int:
-    """Print the bill of a demonstration; its exit code."""
+    """Print the bill of a demonstration, and the verdict under it; its exit code."""
+    verdict = "broken: " + "; ".join(figures["broken"]) if figures["broken"] else "every promise was kept"
     console.print(bill(figures))
+    console.print(verdict, style="italic", highlight=False, markup=False, soft_wrap=True)
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
     return BROKEN if figures["broken"] else 0
 
 
 def bill(figures: dict[str, Any]) -> Table:
-    """The outcome as a table, and the verdict under it."""
+    """The outcome as a table."""
     from rich.table import Table  # noqa: PLC0415 - the image has none
 
     shown = {name: value for name, value in figures.items() if name != "broken"}
     if "critical_ms" in shown:
         shown["critical_ms"] = ", ".join(f"{ms:.0f}" for ms in shown["critical_ms"])
-    verdict = "broken: " + "; ".join(figures["broken"]) if figures["broken"] else "every promise was kept"
-    table = Table(title="What happened", caption=verdict, title_justify="left", caption_justify="left")
+    table = Table(title="What happened", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
     for name, value in shown.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from rich.console import Console
 
+from app.command_line import settle
 from app.local.processes import ROOT
 from tests.support.waiting import wait_until
 
@@ -73,6 +76,7 @@ def test_the_demonstration_keeps_every_promise() -> None:
         (["demo", "--seconds", "-0.1"], "--seconds: '-0.1' is not allowed"),
         (["demo", "--seconds", "inf"], "--seconds: 'inf' is not allowed"),
         (["demo", "--no-such"], "unrecognized arguments: --no-such"),
+        (["demo", "shards", "--pods", "4"], "demo: argument --pods: not allowed with shards, which takes --json alone"),
         (["up", "--pods", "51"], "--pods: '51' is not allowed"),
         (["up", "--folder", "/no/such/folder"], "--folder: '/no/such/folder' is not a folder"),
         (
@@ -99,6 +103,12 @@ def test_a_bad_argument_is_one_line_and_code_2(arguments: Sequence[str], reason:
     assert answer.stdout == ""
     (line,) = answer.stderr.splitlines()
     assert reason in line
+
+
+def test_the_verdict_is_one_line_however_long_it_is_and_the_exit_code_tells() -> None:
+    output, broken = io.StringIO(), ["1 lost, 0 doubled, 0 out of order, of 1500", "Discord refused 2 identifies"]
+    assert settle(Console(file=output, width=60), {"events": 1500, "broken": broken}, as_json=False) == 1
+    assert output.getvalue().splitlines()[-1] == f"broken: {'; '.join(broken)}"
 
 
 def test_outside_of_the_environment_it_names_what_is_missing_and_what_brings_it() -> None:
