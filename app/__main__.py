@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parents[1]
 OURS = ("app", "tasks", "throttle")
-MISSING = 1
-"""Exit code where a package is missing."""
+MISSING, INTERRUPTED = 1, 130
+"""Exit codes where a package is missing, and where Ctrl-C comes before there is a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a fault of ours, and no package of others
         sys.stderr.write(f"headroom: {_what_is_missing(package, module)}\n")
         return MISSING
+    except KeyboardInterrupt:  # while packages are imported; later ones are the command's
+        sys.stderr.write("interrupted; nothing was started\n")
+        return INTERRUPTED
 
 
 def _what_is_missing(package: str, module: str) -> str:
