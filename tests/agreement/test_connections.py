@@ -89,7 +89,9 @@ def test_an_outbox_that_is_full_while_redis_is_away_loses_no_event(valkey: Clien
     play(valkey, scene, "a", shards=2, most=(150, 1 << 26))
 
 
-def test_a_replay_that_outgrows_the_outbox_is_read_as_fast_as_it_is_handed_on(valkey: Client) -> None:
+def test_a_replay_that_outgrows_the_outbox_is_read_as_fast_as_it_is_handed_on(
+    valkey: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     """Shards that were away for long: whoever gave one up for it would hear all of it again, and again."""
 
     async def scene(world: World) -> None:
@@ -100,10 +102,9 @@ def test_a_replay_that_outgrows_the_outbox_is_read_as_fast_as_it_is_handed_on(va
         world.say(400)
         world.gateway.script.faults.remove(away)
         await world.all_came()
-        assert world.codes() == []
-        assert world.gateway.book.counts["resumed"] == 2
 
     play(valkey, scene, "a", shards=2, most=(400, 1 << 26))
+    assert [line for line in caplog.messages if "it is given up" in line] == []
 
 
 def test_more_shards_when_discord_closes_one_for_there_are_too_few(valkey: Client) -> None:

@@ -42,9 +42,10 @@ log: B is still to hear it, and leaves it out.
 An entry goes in the same DELIVER that leaves out its copy and moves B's sequence past it. So a pod that dies anywhere
 in it is followed by one that resumes there, and finds the log as it must be for that.
 
-FLIP waits until nothing can be lost by it: each shard of A that has a session must be held, connected, and have handed
-on all that was to be heard until `MARGIN_S` after the last READY of B. B tells in Redis that a READY came, A answers in
-a DELIVER that it is that far. Where a shard of A stays without a holder, FLIP goes on after the settle deadline.
+FLIP waits until nothing can be lost by it: each shard of B must be connected and have its session, and each shard of A
+that has one must be held, connected, and have handed on all that was to be heard until `MARGIN_S` after the last READY
+of B. B tells in Redis that a READY came, A answers in a DELIVER that it is that far. Where a shard of A stays without a
+holder, FLIP goes on after the settle deadline; for B it waits until the target is aborted.
 
 That nothing came on a socket does not say that nothing was to be heard: it may be half-open, and what it would have
 told since may be before B's READY, so that nobody else has it. So A's word needs a sign: a heartbeat that was sent
