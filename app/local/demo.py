@@ -277,9 +277,12 @@ def play(board: Board, *, tasks: int, pods: int, seconds: float) -> Outcome:
         "THROTTLE_FLEET": "demo",
         "PULSE_EVERY": "2",
     }
-    with Stage(pods=pods, settings=settings) as stage:
-        outcome = Demo(stage, board, tasks=tasks, seconds=seconds).run()
-        board.scene.note = "ending the fleet"
-        board.refresh()
-    board.scene.note = ""
-    return outcome
+    try:
+        with Stage(pods=pods, settings=settings) as stage:
+            try:
+                return Demo(stage, board, tasks=tasks, seconds=seconds).run()
+            finally:  # after Ctrl-C too: it may take seconds
+                board.scene.note = "ending the fleet"
+                board.refresh()
+    finally:
+        board.scene.note = ""

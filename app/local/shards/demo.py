@@ -197,9 +197,12 @@ def play(board: BotBoard, *, per_s: float = PER_S) -> Outcome:
     Raises:
         ServerError, StartError, WaitError: the cluster did not come to where it should.
     """
-    with BotStage(shards=SHARDS, guilds=GUILDS, ttl_s=TTL_S) as stage:
-        outcome = Demo(stage, board, per_s=per_s).run()
-        board.scene.note = "ending the cluster"
-        board.refresh()
-    board.scene.note = ""
-    return outcome
+    try:
+        with BotStage(shards=SHARDS, guilds=GUILDS, ttl_s=TTL_S) as stage:
+            try:
+                return Demo(stage, board, per_s=per_s).run()
+            finally:  # after Ctrl-C too: it may take seconds
+                board.scene.note = "ending the cluster"
+                board.refresh()
+    finally:
+        board.scene.note = ""
