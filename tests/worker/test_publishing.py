@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def test_a_channel_that_was_closed_is_made_anew(valkey: Client) -> None:
     """By itself kombu ends in an AttributeError, which tells a producer nothing and is not tried again."""
     app = throttle.install(Celery("producer", broker=valkey.url, set_as_current=False))
-    with app.producer_pool.acquire() as producer:
+    with app.connection_for_write() as connection, connection.Producer() as producer:  # the pool's has a past here
         producer.channel.close()
         producer.publish({}, routing_key="celery", retry=True)
     app.close()
