@@ -10,6 +10,7 @@ import pytest
 
 from tasks.shards.delivery.backlog import Backlog
 from tasks.shards.delivery.calls import Delivered, Overlapped
+from tasks.shards.delivery.standstill import CATCH_UP_S, STOOD_S
 from tasks.shards.gateway.session import Event, Session
 from tests.shards.delivering import QUEUE, URL, Cluster, Plain, event, until
 from throttle import events
@@ -146,6 +147,34 @@ def test_nothing_is_lost_or_doubled_when_connections_break(valkey: Client) -> No
 
     asyncio.run(run())
     assert cluster.contents() == [str(number) for number in range(600)]
+
+
+def test_what_is_read_after_a_standstill_is_told_late(valkey: Client) -> None:
+    """Its times say nothing: all that waited in the socket seems to have come at once."""
+    cluster = Cluster(valkey)
+    old = (cluster.serving(), 0)
+    version = cluster.target(2)
+
+    async def run() -> None:
+        a, fence = cluster.a, cluster.a.fences[old]
+        async with a.outbox() as outbox:
+            await outbox.open(old, fence)
+            session = Session("one", 1, URL)
+            outbox.began(old, fence, session, [])
+            outbox.settled(old, fence)
+            await asyncio.sleep(0.2)
+            outbox.put(old, fence, event(session, 2, "on time"))
+            time.sleep(STOOD_S + 0.3)  # noqa: ASYNC251 - the standstill
+            outbox.put(old, fence, event(session, 3, "waited"))
+            await asyncio.sleep(0.2)
+            outbox.put(old, fence, event(session, 4, "waited at the sender"))
+            await asyncio.sleep(CATCH_UP_S)
+            outbox.put(old, fence, event(session, 5, "on time again"))
+            assert await outbox.flush(old, fence, 10.0)
+
+    asyncio.run(run())
+    late = [fields[b"r"] for shard in (0, 1) for _, fields in cluster.log(version, shard)]
+    assert late == [b"0", b"1", b"1", b"0"]
 
 
 def test_what_nobody_wants_moves_the_sequence_seldom(valkey: Client) -> None:

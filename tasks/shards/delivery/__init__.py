@@ -66,7 +66,8 @@ that READY named.
 Whose clock
 ===========
 Times in the log, and those that B's are compared with, are the server's: a pod says how long ago it heard something.
-They decide only where identities cannot.
+They decide only where identities cannot. What a RESUME tells, or is read after a standstill (`standstill`), is marked:
+of it the times say only that it happened before.
 
 What a crash leaves
 ===================

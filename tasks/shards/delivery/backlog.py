@@ -107,8 +107,8 @@ class Backlog:
                 self._take(list(self.chapters[-1].items))
                 self.chapters[-1].items.clear()
 
-    def put(self, event: Event, now_s: float, *, wanted: bool) -> bool:
-        """Another event of the current session. Returns whether it is urgent.
+    def put(self, event: Event, now_s: float, *, wanted: bool, late: bool = False) -> bool:
+        """Another event of the current session; `late`: it may have come earlier. Returns whether it is urgent.
 
         Raises:
             ValueError: it belongs to another session.
@@ -125,7 +125,7 @@ class Backlog:
         if not wanted:
             chapter.passed(event.sequence)
             return False
-        chapter.items.append(Item(event, guild, identity(event.name, event.data), now_s, not self.live))
+        chapter.items.append(Item(event, guild, identity(event.name, event.data), now_s, late or not self.live))
         self.events += 1
         self.bytes += event.raw_bytes
         return self.standing == "serves"

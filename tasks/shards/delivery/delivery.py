@@ -25,6 +25,7 @@ from tasks.shards.delivery.backlog import MARGIN_S, Backlog, has_room, size
 from tasks.shards.delivery.callback import Callbacks
 from tasks.shards.delivery.pipeline import Pipeline
 from tasks.shards.delivery.sessions import Sessions
+from tasks.shards.delivery.standstill import Standstill
 from tasks.shards.delivery.telling import Teller
 from tasks.shards.listening import ERRORS
 from throttle.clock import ServerClock
@@ -88,7 +89,7 @@ class Outbox:
         self._beside = Beside()
         self._callbacks = Callbacks(callback, holder.holds, self._beside) if callback else None
         self._lazy_s = 0.0
-        self._clock = ServerClock()
+        self._clock, self._standstill = ServerClock(), Standstill()
         self._teller = Teller()
 
     # -- from the holder
@@ -97,6 +98,7 @@ class Outbox:
         """Start, in the loop. `pending`: as this member knows it; `footing` changes when Redis may have lost data."""
         self._pending, self._footing = pending, footing
         self._beside.spawn(self._run())
+        self._beside.spawn(self._standstill.watch())
 
     async def open(self, slot: Slot, fence: int) -> Session | None:
         """Begin with a shard that was just claimed. None: there is no session to resume.
@@ -132,8 +134,8 @@ class Outbox:
         backlog = self._of(slot, fence)
         if backlog is None:
             return
-        wanted = self._callbacks is not None or self._writer.wants(event.name)
-        urgent = backlog.put(event, time.monotonic(), wanted=wanted)
+        wanted, now_s = self._callbacks is not None or self._writer.wants(event.name), time.monotonic()
+        urgent = backlog.put(event, now_s, wanted=wanted, late=self._standstill.is_late(now_s))
         self._busy.add(slot)
         if urgent:
             self._wake.set()

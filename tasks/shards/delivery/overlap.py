@@ -15,7 +15,7 @@ k is found in the order of these:
    longer it is, for a pod may stand still and hear late.
 3. A row that repeats itself fits in several. Each k contradicts some time of arrival by so much: a copy that came when
    its entry did not; an entry before the READY that came after it. The k with the least contradiction is taken. What
-   is told by a RESUME comes late, so it cannot have come *too* late.
+   is told by a RESUME, or read after a standstill, comes late, so it cannot have come *too* late.
 4. If nothing fits (Discord left something out of one of the rows), copies are matched one to one by identity, the
    nearest in time first, and the rows go on behind the last pair. An event that occurs once is always matched.
 

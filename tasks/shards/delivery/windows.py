@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     at_ms: int
     """When it was heard, on the server's clock."""
     replayed: bool = False
-    """It was told by a RESUME, so it happened earlier."""
+    """It was told by a RESUME, or read after a standstill, so it happened earlier."""
 
 
 class Copy(NamedTuple):
