@@ -20,6 +20,7 @@ import logging
 import math
 import os
 import secrets
+import socket
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -34,12 +35,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 2.0
+PATIENCE_S, LINGER_S = 2.0, 0.5
 PAUSE_S = 0.1
 LARGEST = 8192
 """Bytes of a request."""
 LONGEST_S = 86400
-REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
+BAD_REQUEST = 400
+REASONS = {200: "OK", BAD_REQUEST: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
 
 
 class Drains(Protocol):
@@ -110,7 +112,10 @@ class Server:
                 continue
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(PATIENCE_S)
-                connection.sendall(self._answer(connection).encode())
+                answer = self._answer(connection)
+                connection.sendall(answer.encode())
+                if answer.status == BAD_REQUEST:
+                    read_away(connection)
 
     def _answer(self, connection: Any) -> Answer:
         try:
@@ -126,12 +131,22 @@ class Server:
                 self._drain.ask("command", timeout_of(body))
             return Answer(200, self._drain.report())
         except BadRequestError as error:
-            return Answer(400, str(error))
+            return Answer(BAD_REQUEST, str(error))
         except OSError:
             raise
         except Exception as error:
             logger.exception("headroom: a request to the control address failed")
-            return Answer(400, f"it failed: {type(error).__name__}")
+            return Answer(BAD_REQUEST, f"it failed: {type(error).__name__}")
+
+
+def read_away(connection: Any) -> None:
+    """What was sent and is not read would take the answer along: a close is a reset then. For a moment at most."""
+    give_up_s = time.monotonic() + LINGER_S
+    connection.shutdown(socket.SHUT_WR)
+    while (left_s := give_up_s - time.monotonic()) > 0:
+        connection.settimeout(left_s)
+        if not connection.recv(LARGEST):
+            return
 
 
 def read_request(connection: Any) -> tuple[str, str, dict[str, str], bytes]:
