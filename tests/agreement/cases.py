@@ -15,13 +15,17 @@ from app.local.processes import ROOT
 from tasks.shards.gateway.payloads import CLOSES
 from tasks.shards.gateway.plan import Numbers
 from tests.agreement import played
+from tests.support.pages import Part
 
 if TYPE_CHECKING:
     from tasks.shards.gateway.plan import How
     from tests.agreement.played import Scene
 
-PAGE = ROOT / "docs" / "reference" / "discord.md"
-BEGIN, END = "<!-- cases: begin (python -m tests.agreement.cases) -->", "<!-- cases: end -->"
+ON_PAGE = Part(
+    ROOT / "docs" / "reference" / "discord.md",
+    "<!-- cases: begin (python -m tests.agreement.cases) -->",
+    "<!-- cases: end -->",
+)
 SHOWN = "shards>"
 """Before what `python -m app shards` shows; the rest is a line of the log."""
 
@@ -179,16 +183,5 @@ def tables() -> str:
     return "\n".join(lines).strip()
 
 
-def on_page() -> str:
-    """What stands on the page between the marks."""
-    return PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
-
-
-def write() -> None:
-    """Put the tables on the page."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write()
+    ON_PAGE.write(tables())

@@ -12,7 +12,7 @@ from app.local.processes import ROOT
 from app.shards.looking import figures, lines
 from tasks.shards.gateway.payloads import CLOSES, after_close
 from tasks.shards.gateway.plan import How
-from tests.agreement.cases import CASES, SHOWN, Case, filled, on_page, tables
+from tests.agreement.cases import CASES, ON_PAGE, SHOWN, Case, filled, tables
 from tests.shards.holding import World, play
 from tests.shards.listening import QUICK
 
@@ -42,7 +42,7 @@ def test_what_follows_and_what_is_seen(valkey: Client, case: Case, code: int, ca
 
 
 def test_the_page_shows_the_cases() -> None:
-    assert on_page() == tables(), "write it anew: python -m tests.agreement.cases"
+    assert ON_PAGE.read() == tables(), "write it anew: python -m tests.agreement.cases"
 
 
 def test_each_close_code_and_each_way_in_which_a_socket_ends_is_a_case() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from app.local.discord.remote import Remote
     from app.local.guard import Guard
     from tasks.shards.answers import Looked
     from tests.support.workers import Workers
@@ -44,13 +45,17 @@ def discord() -> Iterator[RestStandIn]:
 
 def settings(discord: RestStandIn, connections: str = "simulated") -> dict[str, Any]:
     """Of a worker that holds shards."""
-    return {
-        "DISCORD_TOKEN": TOKEN,
-        "DISCORD_BOT_ID": BOT,
-        "DISCORD_API_URL": discord.url,
-        "SHARD_TTL": str(TTL_S),
-        "SHARD_CONNECTIONS": connections,
-    }
+    return of_the_bot(discord.url) | {"SHARD_CONNECTIONS": connections}
+
+
+def connected(remote: Remote) -> dict[str, Any]:
+    """Of a worker that connects them to the stand-in's gateway."""
+    return of_the_bot(remote.api_url) | {"DISCORD_INTENTS": str(INTENTS)}
+
+
+def of_the_bot(api_url: str) -> dict[str, Any]:
+    """What both need."""
+    return {"DISCORD_TOKEN": TOKEN, "DISCORD_BOT_ID": BOT, "DISCORD_API_URL": api_url, "SHARD_TTL": str(TTL_S)}
 
 
 def look(workers: Workers) -> Looked:
@@ -122,14 +127,7 @@ def test_workers_connect_to_discord_and_resume_what_a_killed_and_a_drained_one_h
 ) -> None:
     """Events are on their way all the time: none is lost, none comes twice, and no identify is spent."""
     remote = start_discord(guard, tmp_path, shards=8, concurrency=16, guilds=16, token=TOKEN)
-    told: dict[str, Any] = {
-        "DISCORD_TOKEN": TOKEN,
-        "DISCORD_BOT_ID": BOT,
-        "DISCORD_API_URL": remote.api_url,
-        "DISCORD_INTENTS": str(INTENTS),
-        "SHARD_TTL": str(TTL_S),
-        "SHARD_EVENTS": "GUILD_CREATE=-,*=shard-events",
-    }
+    told: dict[str, Any] = {**connected(remote), "SHARD_EVENTS": "GUILD_CREATE=-,*=shard-events"}
     elsewhere = ("-Q", "task_queue")  # nobody works on the events, so that they can be read
     pods = workers.start(3, names=["a", "b", "c"], pool=pool, arguments=elsewhere, **told)
     wait_until(lambda: set(serving(workers)) == {"a", "b", "c"}, 60.0, what=workers.logs)
@@ -159,15 +157,7 @@ def test_no_child_keeps_a_connection_of_a_worker_that_was_killed(
 ) -> None:
     """discordjs/discord.js#4151: the children outlive their parent. These were forked after its shards connected."""
     remote = start_discord(guard, tmp_path, shards=4, concurrency=16, guilds=8, token=TOKEN)
-    told: dict[str, Any] = {
-        "DISCORD_TOKEN": TOKEN,
-        "DISCORD_BOT_ID": BOT,
-        "DISCORD_API_URL": remote.api_url,
-        "DISCORD_INTENTS": str(INTENTS),
-        "SHARD_TTL": str(TTL_S),
-        "WORKER_MAX_TASKS": "1",
-    }
-    (pod,) = workers.start(1, concurrency=2, **told)
+    (pod,) = workers.start(1, concurrency=2, **connected(remote), WORKER_MAX_TASKS="1")
     wait_until(lambda: serving(workers), 60.0, what=workers.logs)
     with Celery("producer", broker=workers.client.url, set_as_current=False) as producer:
         for seconds in (0, 0, 0, 0, 20):

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.pages import Part
+
 FOLDER = Path(__file__).parent
 TESTS = FOLDER.parent
 REPORTS = FOLDER / "reports.toml"
-PAGE = TESTS.parent / "docs" / "fault-reports.md"
-BEGIN, END = "<!-- reports: begin (python -m tests.faults.table) -->", "<!-- reports: end -->"
+ON_PAGE = Part(
+    TESTS.parent / "docs" / "fault-reports.md",
+    "<!-- reports: begin (python -m tests.faults.table) -->",
+    "<!-- reports: end -->",
+)
 SHORT = {"celery": "celery/celery", "kombu": "celery/kombu"}
 
 
@@ -73,16 +78,5 @@ def tables() -> str:
     return "\n".join(lines).strip()
 
 
-def on_page() -> str:
-    """What stands on the page between the marks."""
-    return PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
-
-
-def write() -> None:
-    """Put the tables on the page."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write()
+    ON_PAGE.write(tables())

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from tests.faults.table import PAGE, TESTS, on_page, read, tables
+from tests.faults.table import ON_PAGE, TESTS, read, tables
 
 ROWS = [row for group in read() for row in group.rows]
 
@@ -30,7 +30,7 @@ def collected(files: set[str]) -> set[str]:
 
 
 def test_the_page_shows_the_reports() -> None:
-    assert on_page() == tables(), "write it anew: python -m tests.faults.table"
+    assert ON_PAGE.read() == tables(), "write it anew: python -m tests.faults.table"
 
 
 def test_there_are_enough_rows_and_each_is_whole() -> None:
@@ -53,5 +53,5 @@ def test_each_row_names_a_test_that_there_is() -> None:
 
 
 def test_the_words_above_the_tables_name_files_that_there_are() -> None:
-    files = set(re.findall(r"((?:\w+/)+test_\w+\.py)", PAGE.read_text(encoding="utf-8")))
+    files = set(re.findall(r"((?:\w+/)+test_\w+\.py)", ON_PAGE.page.read_text(encoding="utf-8")))
     assert [name for name in files if not (TESTS / name.removeprefix("tests/")).is_file()] == []

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery.concurrency import get_implementation
 
+from tests.support.pages import Part
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -153,19 +155,15 @@ def mentions(pool: Any, words: str) -> bool:
     return words in inspect.getsource(sys.modules[pool.__module__])
 
 
-def on_page(gate: str, text: str) -> str:
-    """What stands on the page between the marks of a gate."""
-    return text.partition(BEGIN.format(gate))[2].partition(END.format(gate))[0].strip()
+def on_page(gate: str) -> Part:
+    """Where the table of a gate stands."""
+    return Part(PAGE, BEGIN.format(gate), END.format(gate))
 
 
 def write() -> None:
     """Put the tables on the page."""
-    text = PAGE.read_text(encoding="utf-8")
     for gate in GATES:
-        begin, end = BEGIN.format(gate), END.format(gate)
-        before, after = text.partition(begin)[0], text.partition(end)[2]
-        text = f"{before}{begin}\n\n{table(gate)}\n\n{end}{after}"
-    PAGE.write_text(text, encoding="utf-8")
+        on_page(gate).write(table(gate))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tests.features.table import GATES, PAGE, collect, on_page, pool_class, table
+from tests.features.table import GATES, collect, on_page, pool_class, table
 
 
 def test_the_page_shows_the_tests() -> None:
-    text = PAGE.read_text(encoding="utf-8")
     for gate in GATES:
-        assert on_page(gate, text) == table(gate), "write it anew: python -m tests.features.table"
+        assert on_page(gate).read() == table(gate), "write it anew: python -m tests.features.table"
 
 
 def test_each_reason_holds_on_its_pool() -> None:

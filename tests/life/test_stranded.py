@@ -44,6 +44,13 @@ def freeze_while_it_waits(fleet: Fleet, pod: Process) -> None:
     fleet.wait(waits, "the pod to wait")
 
 
+def is_done_once(fleet: Fleet, task: str, left: str = "nothing to be left") -> None:
+    """Wait until it is, and acknowledged."""
+    fleet.wait_done(task)
+    fleet.wait(lambda: not fleet.client.keys("unacked*"), left)
+    assert fleet.started(task) == 1
+
+
 def is_fetched(fleet: Fleet) -> None:
     """Wait until the pod has it."""
     fleet.wait(lambda: fleet.client.hlen("unacked") == 1, "it to be fetched")
@@ -55,9 +62,7 @@ def test_what_waits_for_its_time(fleet: Fleet, pool: str) -> None:
         task = fleet.send("work", countdown=3)
         is_fetched(fleet)
         proxy.cut()
-        fleet.wait_done(task)
-        assert fleet.started(task) == 1
-        fleet.wait(lambda: not fleet.client.keys("unacked*"), "nothing to be left")
+        is_done_once(fleet, task)
 
 
 @on_every_pool
@@ -72,9 +77,7 @@ def test_what_redis_cannot_file(fleet: Fleet, pool: str) -> None:
         fleet.wait(lambda: "Connection to broker lost" in pod.read_log(), "the pod to fail")
         last(1.0)
         fleet.client.config_set("maxmemory", 0)
-        fleet.wait_done(task)
-        assert fleet.started(task) == 1
-        fleet.wait(lambda: not fleet.client.keys("unacked*"), "nothing to be left")
+        is_done_once(fleet, task)
 
 
 @on_every_pool
@@ -84,9 +87,7 @@ def test_what_runs_is_not_done_twice(fleet: Fleet, pool: str) -> None:
         task = fleet.send("work", 1.5)
         drain.runs(fleet, task)
         proxy.cut()
-        fleet.wait_done(task)
-        fleet.wait(lambda: not fleet.client.keys("unacked*"), "its acknowledgement to be repeated")
-        assert fleet.started(task) == 1
+        is_done_once(fleet, task, "its acknowledgement to be repeated")
         assert drain.queued(fleet) == []
 
 
