@@ -15,6 +15,8 @@ memory is full                     no worker can connect to work off       `Stur
                                    what fills it                           not be told is not told
 an error closed the channel        its next publication fails with an      `SturdyChannel`: as a lost connection,
                                    AttributeError                          which kombu makes anew
+nothing was asked, and the other   it reads what is no connection any      `SturdyChannel`: nothing came; kombu
+end closed it                      more: the worker dies (gevent)          connects anew when it asks next
 =================================  ======================================  ==========================================
 """
 
@@ -26,6 +28,7 @@ import selectors
 import ssl
 import time
 from functools import cache
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -98,7 +101,7 @@ def following(connection_class: type[Any]) -> type[Any]:
 
 
 class SturdyChannel(kombu_redis.Channel):
-    """kombu's channel, for a Redis that was made a replica or is full."""
+    """kombu's channel, for a Redis that was made a replica or is full, or closes connections."""
 
     @property
     def connection_class(self) -> type[Any]:
@@ -109,6 +112,25 @@ class SturdyChannel(kombu_redis.Channel):
     def connection_class_ssl(self) -> type[Any]:
         """Of connections with TLS."""
         return following(super().connection_class_ssl)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an answer is awaited on a connection that has not been closed here."""
+        asked: Any = self._in_poll
+        return bool(asked) and asked._sock is not None
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """Read the answer, if one was asked for; raises `Empty` when none was.
+
+        kombu drops a connection that becomes readable while it has no credit, but goes on to poll its number. Where
+        credit comes back in the middle of that (a task ends in another greenlet), it would read from what is closed.
+        """
+        if self.is_asked:
+            return super()._brpop_read(**options)
+        self._in_poll = None
+        if self.client.connection is not None:
+            self.client.connection.disconnect()
+        raise Empty
 
     def basic_publish(self, *args: Any, **options: Any) -> Any:
         """Publish. kombu may try to on a channel that it has closed after an error."""

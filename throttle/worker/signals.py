@@ -28,7 +28,7 @@ import logging
 import os
 import signal
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 import redis
 from celery import signals
@@ -44,6 +44,7 @@ from throttle.worker import (
     limits,
     memory,
     names,
+    native,
     ownership,
     relaying,
     retries,
@@ -130,8 +131,17 @@ def end_in_order(driver: Driver) -> None:
             signal.signal(signal.SIGTERM, _end)
 
 
-def _end(*_: object) -> NoReturn:
-    raise SystemExit(0)
+def _end(*_: object) -> None:
+    """End this process, by `SystemExit` in the main thread.
+
+    The handler of a signal runs in whichever greenlet is running. One that stands for a thread would keep the exit to
+    itself, as a thread does: the start would go on, with a beat less.
+    """
+    if not native.patched():
+        raise SystemExit(0)
+    from gevent import get_hub  # noqa: PLC0415 - only where it is used
+
+    get_hub().handle_system_error(SystemExit, SystemExit(0))
 
 
 def join(driver: Driver) -> None:

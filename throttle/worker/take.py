@@ -154,7 +154,7 @@ class TakingChannel(PuttingChannel):
 
     def _brpop_read(self, **options: Any) -> bool:
         driver = self.driver
-        if driver is None or not self.waits:  # kombu's own question from before the driver came: mingle's replies
+        if driver is None or not self.waits or not self.is_asked:  # kombu's own question, of mingle; or none
             return super()._brpop_read(**options)
         event = self._read(driver)
         self.delivered = False
