@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from app.container import health
 
@@ -24,19 +23,16 @@ def options(role: str) -> list[str]:
     }.get(role, [])
 
 
-def end(*_: object) -> NoReturn:
-    """Stop a start that is under way: nothing was taken yet, so nothing has to be finished."""
-    raise SystemExit(0)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run a role until it ends, or look at one; the exit code is the container's."""
-    signal.signal(signal.SIGTERM, end)
     if not arguments:
         sys.stderr.write("usage: python3 -m app.container worker|beat|flower [OPTIONS], or health ROLE [PORT]\n")
         return 2
     if arguments[0] == "health":
         return health.main(arguments[1:])
+    from throttle.worker import ending  # noqa: PLC0415 - a check does without it
+
+    ending.listen()
     role, *given = arguments
     sys.argv = ["celery", "-A", APPLICATION, role, *options(role), *given]
     from celery.__main__ import main as celery  # noqa: PLC0415 - gevent must be able to patch first

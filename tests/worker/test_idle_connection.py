@@ -1,4 +1,3 @@
-# pyright: basic
 """A connection of kombu's that becomes readable although nothing is awaited on it, or is closed while something is.
 
 kombu goes on to poll the number of what it has closed, so a channel may be told of it after its credit is back. What is
@@ -65,7 +64,7 @@ class Consumer:
 
     @property
     def cycle(self) -> Any:
-        """kombu's poller."""
+        """The poller of kombu."""
         return self.channel.connection.cycle
 
     def send(self, body: str) -> None:

@@ -255,30 +255,3 @@ def test_a_bad_argument_in_an_app_of_ones_own_is_one_line(arguments: str, tmp_pa
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("headroom: ")
     assert done.stderr.count("\n") == 1
-
-
-ENDED_IN_A_THREAD = """
-import os, signal, threading, time
-from throttle.worker import signals
-
-class Member:
-    pid = os.getpid()
-    def leave(self):
-        print("left")
-
-signals.end_in_order(Member())
-threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGTERM)).start()
-time.sleep(60)
-print("went on")
-"""
-PATCHED = "from gevent import monkey\nmonkey.patch_all()\n"
-
-
-@pytest.mark.parametrize("before", ["", PATCHED], ids=["threads", "gevent"])
-def test_a_start_is_ended_whatever_runs_when_the_signal_comes(before: str) -> None:
-    """On gevent the handler runs in the greenlet that beats, as often as not."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", before + ENDED_IN_A_THREAD],
-        cwd=ROOT, capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")

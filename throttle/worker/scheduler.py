@@ -35,6 +35,7 @@ from celery import beat
 
 from throttle.errors import ConfigurationError, RedisRefused, RedisTooOld, RedisUnreachable
 from throttle.schedule import Messages, Ran, Record, Schedule
+from throttle.worker import ending
 from throttle.worker.connecting import reach
 from throttle.worker.dues import moment
 from throttle.worker.entries import LATE_S, Entry, Plan, plan, records
@@ -79,6 +80,7 @@ class Scheduler(beat.Scheduler):
 
     def __init__(self, app: Any, **options: Any) -> None:
         """Read the schedule; nothing is sent. Raises `ConfigurationError` (SystemExit under Celery's command line)."""
+        ending.if_asked()
         made = getattr(app, "throttle", None)
         with one_line():
             if made is None:

@@ -23,10 +23,8 @@ Celery's own handlers of signals, by SIGTERM or by an error, leaves the fleet as
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
-import signal
 import time
 from typing import Any
 
@@ -39,12 +37,12 @@ from kombu.exceptions import KombuError
 from throttle.errors import HeadroomError, NameClash, RedisUnreachable
 from throttle.worker import (
     attempts,
+    ending,
     guarding,
     installing,
     limits,
     memory,
     names,
-    native,
     ownership,
     relaying,
     retries,
@@ -119,29 +117,14 @@ def worker_init(sender: Any, **_: Any) -> None:
 
 
 def end_in_order(driver: Driver) -> None:
-    """Have this process leave the fleet however its start ends; a SIGTERM ends it with 0, until Celery hears of it."""
+    """Have this process leave the fleet however its start ends; a SIGTERM ends it, until Celery hears of it."""
 
     def leave() -> None:
         if os.getpid() == driver.pid:
             driver.leave()
 
     atexit.register(leave)
-    with contextlib.suppress(ValueError):  # an embedded worker, not in the main thread
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _end)
-
-
-def _end(*_: object) -> None:
-    """End this process, by `SystemExit` in the main thread.
-
-    The handler of a signal runs in whichever greenlet is running. One that stands for a thread would keep the exit to
-    itself, as a thread does: the start would go on, with a beat less.
-    """
-    if not native.patched():
-        raise SystemExit(0)
-    from gevent import get_hub  # noqa: PLC0415 - only where it is used
-
-    get_hub().handle_system_error(SystemExit, SystemExit(0))
+    ending.listen()
 
 
 def join(driver: Driver) -> None:
@@ -154,6 +137,7 @@ def join(driver: Driver) -> None:
     settings = driver.settings
     give_up_s = time.monotonic() + settings.startup_s + settings.beat_s
     while not driver.refused and time.monotonic() < give_up_s:
+        ending.if_asked()
         try:
             if driver.beat():
                 return
