@@ -9,9 +9,9 @@
 | what is left | the queues and the keys at the end |
 
 A task that was done twice is *explained* when one of its runs met with a harm that takes a run's acknowledgement away:
-its process was killed, or its pod was silent for about a TTL, between the run's start (or just before: it may have been
-frozen with the message in its hands) and the next one's. A task that asked to be run again may also have been published
-twice, by a pod that did not hear the answer. All else is unexplained.
+its process was killed, or its pod was silent for about a TTL, or ended while it could not tell Redis, between the run's
+start (or just before: it may have been frozen with the message in its hands) and the next one's. A task that asked to
+be run again may also have been published twice, by a pod that did not hear the answer. All else is unexplained.
 
 Pure: no I/O, no clock.
 """
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
     from benchmarks.chaos.hands import Harm
 
-KILLS = frozenset({"kill", "kill-child", "poison"})
+KILLS = frozenset({"kill", "kill-child", "poison", "untold"})
 SILENCES = frozenset({"freeze", "refuse", "hold", "swallow"})
 LONG = 0.6
 """Of a TTL. A pod beats every two ninths of it and counts as dead a TTL after its last beat; on waking it has to be
 given processor time before it is heard again."""
+ANSWERS = 3
+"""So many times longer than an answer may take is a TTL."""
 CLOSE_S = 0.7
 """Before a run's start its message is on its way to it, after its end the acknowledgement on its way from it."""
 
@@ -140,11 +142,18 @@ def reason(runs: Sequence[Run], harms: Sequence[Harm], *, ttl_s: float, retried:
     for run, following in zip_longest(runs, runs[1:]):
         until_s = max(following.from_s if following else 0.0, (run.to_s or run.from_s) + CLOSE_S)
         for harm in harms:
-            if harm.to_s < run.from_s - CLOSE_S or harm.from_s > until_s or harm.pod not in ("", run.pod):
+            silence = silence_s(harm, ttl_s)
+            over = harm.from_s + silence < run.from_s - CLOSE_S
+            if over or harm.from_s > until_s or harm.pod not in ("", run.pod):
                 continue
-            long = harm.to_s - harm.from_s >= LONG * ttl_s
+            long = silence >= LONG * ttl_s
             if harm.pod and (harm.kind in KILLS or (harm.kind in SILENCES and long)):
                 return harm.kind
             if retried and harm.kind != "slow":
                 return f"{harm.kind} while it was published again"
     return ""
+
+
+def silence_s(harm: Harm, ttl_s: float) -> float:
+    """For how long it keeps a pod silent: what was swallowed at its end is waited for until the answer is overdue."""
+    return harm.to_s - harm.from_s + (ttl_s / ANSWERS if harm.kind == "swallow" else 0.0)

@@ -28,6 +28,7 @@ from benchmarks.chaos.fleet import name_of
 from benchmarks.chaos.tasks import POISONED
 from benchmarks.fleet import KEYS
 from benchmarks.growth import children_of
+from throttle.worker.drain import LEFT_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ SHUTDOWN_S = 45.0
 """A pod that was asked to end and is there after this time is stuck."""
 NETWORKS: dict[str, Toxic] = {"hold": Hold(), "swallow": Timeout(), "slow": Latency(0.15, 0.1)}
 EVERYBODY = ""
+AWAY = frozenset({"redis-restart", "redis-freeze", "refuse", "hold", "swallow"})
+AWAY_S = 2.0
+"""Who ends so soon after one of these could not tell Redis what it had done, and says so by its exit code."""
 ENDED = (0, -signal.SIGKILL, -signal.SIGTERM)
 """Exit codes of who was made to end; by SIGTERM itself when it came before the worker had begun to listen to it."""
 
@@ -177,12 +181,19 @@ class Hands:
             code = pod.exit_code
             if code == POISONED:
                 self.harms.append(Harm(name, "poison", time.time() - 1.0, time.time()))
+            elif code == LEFT_OVER and name in self._doomed and self._is_away(name):
+                self.harms.append(Harm(name, "untold", time.time() - (now_s - self._doomed[name]), time.time()))
             elif name not in self._doomed or code not in ENDED:
                 self.crashes.append(f"{name} ({self._fleet.pool_of(name)}) with code {code}: {last_line(pod)}")
             self._doomed.pop(name, None)
             self._frozen.discard(name)
             self._fleet.guard.end(pod, 0)
             del self._fleet.pods[name]
+
+    def _is_away(self, name: str) -> bool:
+        """Whether Redis is out of a pod's reach, or was a moment ago."""
+        since_s = time.time() - AWAY_S
+        return any(h.kind in AWAY and h.pod in (EVERYBODY, name) and h.to_s >= since_s for h in self.harms)
 
     # -- everybody
 

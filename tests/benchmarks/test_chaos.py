@@ -104,12 +104,17 @@ def test_two_ends_without_a_harm_are_unexplained() -> None:
         (Harm("one", "kill", 0.1, 0.1), False),
         (Harm("one", "freeze", 0.5, 3.5), True),
         (Harm("one", "freeze", 1.5, 2.0), False),
+        (Harm("one", "freeze", 1.5, 3.6), False),
+        (Harm("one", "swallow", 1.5, 3.6), True),
+        (Harm("one", "swallow", 1.5, 2.4), False),
+        (Harm("one", "untold", 2.1, 2.9), True),
         (Harm("one", "reset", 1.5, 1.5), False),
         (Harm("one", "slow", 0.0, 9.0), False),
         (Harm("", "redis-restart", 1.5, 8.0), False),
     ],
     ids=[
-        "killed", "child", "second", "another-pod", "later", "before", "frozen", "short", "reset", "slow", "redis",
+        "killed", "child", "second", "another-pod", "later", "before", "frozen", "short", "less-than-silent",
+        "swallowed", "hardly", "untold", "reset", "slow", "redis",
     ],
 )  # fmt: skip
 def test_only_what_takes_an_acknowledgement_away_explains_it(harm: Harm, *, explains: bool) -> None:

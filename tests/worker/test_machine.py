@@ -256,11 +256,25 @@ def test_a_drain_that_did_not_get_through_is_repeated() -> None:
     assert step(state, v.Beaten(ME, "living", "2"))[1] == (v.SendDrain(ME),)
 
 
-def test_leaving_happens_once_and_ends_everything() -> None:
+def test_leaving_ends_everything_and_may_be_repeated() -> None:
     state, commands = step(holding(), v.LeaveAsked())
     assert commands == (v.Leave(ME),)
-    for event in (v.LeaveAsked(), v.BeatDue("2"), v.Polled(places=True), v.Acked(1, busy=False, follows=True)):
+    for event in (v.BeatDue("2"), v.Polled(places=True), v.Acked(1, busy=False, follows=True)):
         assert step(state, event)[1] == ()
+    assert step(state, v.LeaveAsked())[1] == (v.Leave(ME),)
+
+
+def test_who_leaves_tells_the_ends_that_are_owed_first_each_time() -> None:
+    """LEAVE returns the message of what has not ended, so an end that comes after it is none."""
+    owing, _ = after(holding(), v.Acked(1, busy=False, follows=False), v.Unsettled(1))
+    left, commands = step(owing, v.LeaveAsked())
+    assert commands == (ALONE, v.Leave(ME))
+    failed, _ = step(left, v.Unsettled(1))
+    assert failed.held[1].owed
+    told, commands = step(failed, v.LeaveAsked())
+    assert commands == (ALONE, v.Leave(ME))
+    done, _ = step(told, v.Settled(1, mine=True))
+    assert done.held == {}
 
 
 # ---------------------------------------------------------------- the ends

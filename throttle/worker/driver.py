@@ -28,7 +28,7 @@ from throttle.scripts import Clash
 from throttle.standin import StandIn
 from throttle.worker import vocabulary as v
 from throttle.worker.machine import step
-from throttle.worker.membership import clash_line, leave_again, send_owed
+from throttle.worker.membership import clash_line, leave, send_owed
 from throttle.worker.state import State, alone_from
 
 if TYPE_CHECKING:
@@ -160,13 +160,13 @@ class Driver:
         self.doorkeeper.stop()
         with self._leaving:
             if self._left is None:
-                began_s = time.monotonic()
-                heard = self.feed(v.LeaveAsked()) is None
-                self._left = heard or leave_again(self.operations, self.state.member, began_s)
+                self._left = leave(lambda: self.feed(v.LeaveAsked()) is None, self.settings.pod)
         return self._left
 
     def _owes(self) -> bool:
-        return any(held.owed for held in self.state.held.values())
+        """Whether there are ends of which Redis has not heard; waits for those that are being sent."""
+        with self._lock:
+            return bool(self.state.pending_acks) or any(held.owed for held in self.state.held.values())
 
     def read_clock(self) -> None:
         """Learn the server's time, before the first beat; each beat tells it again. One round trip."""
@@ -198,8 +198,8 @@ class Driver:
     def _run(self, command: v.Command, events: deque[v.Event | GateEvent]) -> Exception | None:
         """Run a command that may fail with Redis, and note what came of it."""
         try:
-            if self._away is not None and isinstance(command, v.SendEnd | v.SendEmpty):
-                raise self._away  # not one time limit for each of them
+            if self._away is not None and isinstance(command, v.SendEnd | v.SendEmpty | v.Leave):
+                raise self._away  # not one time limit for each of them; and LEAVE returns what has not ended
             self._do(command, events.append)
         except REDIS_ERRORS as error:
             if isinstance(command, v.SendEnd | v.SendEmpty):

@@ -194,6 +194,10 @@ SHARED = (
     Internal("celery.worker.request", "Request._apply_result", None, "read: the pool has it"),
     Internal("celery.worker.request", "Request.time_limits", None, "set: the limits of its queue"),
     Internal("celery.app.autoretry", "add_autoretry_behaviour", ("task", "options"), "stands aside: `task._orig_run`"),
+    Internal("celery.worker.pidbox", "gPidbox.loop", ("self", "c"), "replaced: remote control connects anew"),
+    Internal("celery.worker.pidbox", "gPidbox._do_reset", ("self", "c", "connection"), "called: listens"),
+    Internal("celery.worker.pidbox", "gPidbox._node_stopped", None, "set: awaited by whoever ends it"),
+    Internal("kombu.transport.redis", "MultiChannelPoller.maybe_check_subclient_health", ("self",), "called: PING"),
     Internal("celery.app.amqp", "AMQP.send_task_message", None, "wrapped in a worker: where retries go"),
 )
 """Of both gates."""

@@ -97,7 +97,7 @@ def step(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911, PLR09
 def _of_a_take(state: State, event: v.Event) -> Outcome:  # noqa: C901, PLR0911 - one line for each event
     """Events that concern one take; those that concern none that we know are late, and nothing follows."""
     held = state.held.get(event.id) if isinstance(event, _TAKE_EVENTS) else None
-    if held is None or state.membership == "left":
+    if held is None or (state.membership == "left" and not isinstance(event, v.Settled | v.Unsettled)):
         return state, ()
     goes_on = held.stage != "ending"
     match event:
@@ -252,10 +252,12 @@ def _drain(state: State) -> Outcome:
 
 
 def _leave(state: State) -> Outcome:
-    if state.membership == "left" or not state.member:
+    """Ends go before LEAVE, which returns what has none. Asked again, it tells again what was not heard."""
+    if not state.member:
         return state._replace(membership="left", phase=""), ()
     state, acks = ends.send_acks(ends.unanswered(state))
-    return state._replace(membership="left"), (*acks, v.Leave(state.member))
+    state, owed = ends.send_owed(state._replace(membership="left"))
+    return state, (*acks, *owed, v.Leave(state.member))
 
 
 def _incarnate(state: State, boot: str) -> State:

@@ -12,7 +12,6 @@ import redis
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from throttle.scripts import Operations
     from throttle.settings import ThrottleSettings
 
 logger = logging.getLogger(__name__)
@@ -41,18 +40,16 @@ def send_owed(owes: Callable[[], bool], beat: Callable[[], object]) -> None:
             time.sleep(OWED_S / 20)
 
 
-def leave_again(operations: Operations, member: str, began_s: float) -> bool:
-    """LEAVE for who could not tell Redis at first; a second one has no effect. Whether Redis heard of it.
+def leave(tell: Callable[[], bool], pod: str) -> bool:
+    """Tell Redis the ends that are owed, and LEAVE; again where it did not hear. Whether it heard of it.
 
-    It began to leave at `began_s`, on the monotonic clock: a Redis that was silent is not asked again, since a pod is
-    given so long to end. What does not get through leaves a silent member: it is counted, and what it held waits, for a
-    TTL.
+    A Redis that was silent is not asked again, since a pod is given so long to end. What does not get through leaves a
+    silent member: it is counted, and what it held waits, for a TTL.
     """
-    give_up_s = began_s + AGAIN_S
-    while time.monotonic() < give_up_s:
+    give_up_s = time.monotonic() + AGAIN_S
+    while not tell():
         time.sleep(PAUSE_S)
-        with contextlib.suppress(redis.RedisError, OSError):
-            operations.leave(member)
-            return True
-    logger.warning("headroom: Redis did not hear that %s leaves: it is counted for a TTL", member)
-    return False
+        if time.monotonic() >= give_up_s:
+            logger.warning("headroom: Redis did not hear that pod %s leaves: it is counted for a TTL", pod)
+            return False
+    return True

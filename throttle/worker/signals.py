@@ -41,6 +41,7 @@ from throttle.worker import (
     guarding,
     installing,
     limits,
+    listening,
     memory,
     names,
     ownership,
@@ -108,6 +109,7 @@ def worker_init(sender: Any, **_: Any) -> None:
     if get_implementation(sender.pool_cls).__module__ == limits.CHILDREN:
         relaying.install()
     stopping.ways.prepare()
+    listening.install()
     guarding.guard_tasks(sender.app)
     driver.start()
     consume_critical(sender.app, made.critical_queues)
