@@ -47,8 +47,11 @@ def leaks(client: redis.Redis, living: int) -> list[str]:
 
 
 def queues_left(client: redis.Redis) -> list[str]:
-    """Keys outside the fleet's namespace, but kombu's notes of which queue is bound where: an empty queue is no key."""
-    allowed = ("_kombu.binding",)
+    """Keys outside the fleet's namespace, but kombu's: an empty queue is no key.
+
+    Its notes of which queue is bound where stay; its lock expires by itself when a pod was killed that had it.
+    """
+    allowed = ("_kombu.binding", "unacked_mutex")
     names = [raw.decode() for raw in cast("Iterator[bytes]", client.scan_iter(count=1000))]
     return [name for name in names if not name.startswith((*allowed, KEYS.namespace()))]
 
