@@ -24,13 +24,13 @@ class Cut(Operations):
     """Operations whose acknowledgements do not get through for a while, though all else does."""
 
     failing = 0
+    error: Exception = redis.ConnectionError("the connection was cut")
 
     def ack(self, *args: Any, **options: Any) -> bool:
         """Fail so often."""
         if self.failing:
             self.failing -= 1
-            message = "the connection was cut"
-            raise redis.ConnectionError(message)
+            raise self.error
         return super().ack(*args, **options)
 
 
@@ -79,3 +79,18 @@ def test_where_no_end_gets_through_leave_is_not_sent(
     assert not driver.leave()
     assert [held.owed for held in driver.state.held.values()] == [True]
     assert valkey.llen("work") == 0
+
+
+def test_an_end_that_redis_refuses_does_not_keep_a_pod_from_leaving(
+    valkey: Client, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("throttle.worker.membership.OWED_S", 0.2)
+    operations = operations_of(driver)
+    operations.failing, operations.error = 1000, redis.ResponseError("no")
+    driver.feed(v.Acked(1, busy=False, follows=False))
+    assert driver.leave()
+    assert valkey.lrange("work", 0, -1) == [MESSAGE]
+
+
+def test_who_never_joined_has_nothing_to_tell(valkey: Client) -> None:
+    assert Driver(Operations(valkey, KEYS, Rule(0.8, 30000, 5, 0)), load_settings(fleet=KEYS.fleet)).leave()

@@ -77,7 +77,9 @@ class Driver:
         self._lock = threading.RLock()
         self._leaving = threading.RLock()
         self._left: bool | None = None
-        """Whether Redis heard of LEAVE, once it was sent."""
+        """Whether Redis heard of LEAVE, once all was done for that."""
+        self._heard = False
+        """LEAVE was answered."""
 
     # -- events
 
@@ -160,8 +162,13 @@ class Driver:
         self.doorkeeper.stop()
         with self._leaving:
             if self._left is None:
-                self._left = leave(lambda: self.feed(v.LeaveAsked()) is None, self.settings.pod)
+                self._left = leave(self._tell_all, self.settings.pod)
         return self._left
+
+    def _tell_all(self) -> bool:
+        """The ends that are owed, and LEAVE. Whether Redis heard the last, or need not."""
+        self.feed(v.LeaveAsked())
+        return self._heard or not self.state.member
 
     def _owes(self) -> bool:
         """Whether there are ends of which Redis has not heard; waits for those that are being sent."""
@@ -227,6 +234,7 @@ class Driver:
                 ops.drain(member)
             case v.Leave(member):
                 returned = ops.leave(member)
+                self._heard = True
                 logger.debug("%s left the fleet; %d messages went back", member, returned)
             case v.Poke(member):
                 ops.poke(member)
