@@ -70,3 +70,13 @@ def test_sigquit_is_cold(fleet: Fleet, pool: str) -> None:
 @on_every_pool
 def test_a_second_sigint_is_cold(fleet: Fleet, pool: str) -> None:
     ends_cold(fleet, pool, signal.SIGINT, signal.SIGINT)
+
+
+@on_every_pool
+def test_a_worker_that_is_dry_and_does_not_end_is_ended_and_told_of(fleet: Fleet, pool: str) -> None:
+    pod = start(fleet, pool, arguments=("--include", "app.local.recorder,tests.life.lingers"))
+    os.kill(pod.pid, signal.SIGTERM)
+    assert pod.wait(30) == 0, pod.read_log()
+    assert "drained, and not ended 15 s later" in pod.read_log()
+    assert "in flush_for_ever" in pod.read_log()
+    nothing_is_counted(fleet)

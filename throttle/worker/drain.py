@@ -10,7 +10,7 @@ draining       DRAIN was sent: out of the count, no takes, beating for what it r
                back at the heads of its queues. What runs may run until the deadline; tasks see it as `self.draining`
 stopping       the deadline is over: `DrainDeadline` was raised in what runs, once. A task that ends by it goes back to
                the head of its queue, uncounted
-dry            nothing is held, and the membership has ended, without waiting for a TTL
+dry            nothing is held, and the membership has ended, without waiting for a TTL; who is to end has `LINGER_S`
 left over      what runs did not end within `THROTTLE_DRAIN_GRACE` after the deadline. It is dry when it ends after all
 =============  =======================================================================================================
 
@@ -67,8 +67,8 @@ COLD = 1
 """Exit code of a cold shutdown, as Celery's."""
 COLD_S = 3.0
 """How long a cold shutdown may take beyond Celery's own `worker_soft_shutdown_timeout`."""
-LAST_S = 2.0
-"""How long the worker may take to end once its tasks are cut off."""
+LAST_S, LINGER_S = 2.0, 15.0
+"""How long the worker may take to end: once its tasks are cut off; dry, with what an app does then."""
 LOOK_S = 0.1
 """How often a drain under way looks whether it is over."""
 WAKE = 0
@@ -90,7 +90,7 @@ class Drain:
         self._term_is_cold, self._soft_s = term_is_cold, soft_s
         self._host: Drained | None = None
         self._server: Server | None = None
-        self._asked_s = self._deadline_s = float("inf")
+        self._asked_s = self._deadline_s = self._linger_s = float("inf")
         self._cold_s = float("inf")
         self._sent = self._stopped = self._dry = self._left_over = self._ends = self._acting = self._gave_up = False
         self._heard: set[int] = set()
@@ -193,6 +193,8 @@ class Drain:
                 self._call(self._act)
                 if time.monotonic() >= self._cut_at_s:
                     self._cut()
+                if self._dry and self._ends:
+                    self._hurry()
 
     @property
     def _is_still(self) -> bool:
@@ -275,6 +277,16 @@ class Drain:
         control.withdraw(self._settings)
         logging.shutdown()
         os._exit(self.exit_code)
+
+    def _hurry(self) -> None:
+        """End a worker that is done and does not end: it has nothing left to lose."""
+        self._linger_s = min(self._linger_s, time.monotonic() + LINGER_S)
+        if time.monotonic() >= self._linger_s:
+            logger.error("headroom: drained, and not ended %g s later: it is ended\n%s", LINGER_S, native.stacks())
+            if self._host is not None:
+                self._host.kill(everything=True)
+            logging.shutdown()
+            os._exit(self.exit_code or 0)
 
     def _give_up(self, host: Drained) -> None:
         try:

@@ -6,7 +6,9 @@ nothing that gevent has patched, and feeds no driver there: see `drain`.
 
 from __future__ import annotations
 
+import gc
 import sys
+import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,3 +38,14 @@ def start(run: Callable[[], None]) -> None:
 def thread_number() -> int:
     """The calling thread, as `sys._current_frames` counts them."""
     return int(original("_thread", "get_ident")())
+
+
+def stacks() -> str:
+    """Where each thread of this process stands, on gevent each greenlet too: many lines, for a person to read."""
+    frames: list[Any] = list(sys._current_frames().values())  # pyright: ignore[reportPrivateUsage]
+    if patched():
+        from greenlet import greenlet  # noqa: PLC0415 - only where it is used
+
+        found: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), greenlet)]
+        frames += [each.gr_frame for each in found if each.gr_frame is not None]
+    return "\n".join("".join(traceback.format_stack(frame)) for frame in frames)
