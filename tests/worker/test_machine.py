@@ -343,6 +343,20 @@ def test_it_waits_for_a_join_that_may_hold_it_again() -> None:
     assert only(v.SendTake, commands) == v.SendTake(OTHER, 2, critical=True, acks=(1,))
 
 
+def test_one_of_a_member_that_was_taken_for_dead_goes_alone_once_and_the_pod_waits() -> None:
+    """It would have no effect with a TAKE of who the pod is now, however often."""
+    acked, _ = step(holding(), v.Acked(1, busy=False, follows=True))
+    joined, _ = after(acked, v.Beaten(ME, "lost", "2"), v.Joined(OTHER, LIVING.epoch))
+    asked, commands = step(joined, v.Polled(places=True))
+    assert commands == (ALONE, v.SendTake(OTHER, 2, critical=True))
+    told, commands = step(asked, v.Settled(1, mine=False))
+    assert commands == (v.Disown(take()),)
+    assert told.held == {}
+    waits, commands = step(told, v.Answered(Empty(denied=False, watched=True), credit=True, places=True))
+    assert commands == (v.SendBell(OTHER),)
+    assert waits.phase == "bell"
+
+
 def test_one_that_redis_holds_again_after_it_lost_its_data_goes_once_more() -> None:
     """It was done before, by the TAKE whose answer is read only after the JOIN that told of it as of what runs."""
     asked, _ = after(holding(), v.Acked(1, busy=False, follows=True), v.Polled(places=True))
@@ -486,6 +500,7 @@ class Worker(RuleBasedStateMachine):
     def run(self, command: v.Command) -> list[v.Event]:
         if isinstance(command, v.SendTake):
             assert self.state.may_take, "asked for work without being allowed to"
+            assert {self.state.held[n].owner for n in command.acks} <= {command.member}, "acks that have no effect"
             self.answer = self.take(command)
             return []
         if isinstance(command, v.SendBell):

@@ -43,10 +43,15 @@ def acked(state: State, held: Held, *, busy: bool, follows: bool) -> Outcome:
     return end_with(state, held, End("ack"))
 
 
-def send_acks(state: State) -> Outcome:
-    """Send alone what is pending, in case no TAKE follows."""
-    commands = tuple(command_of(state.held[number]) for number in state.pending_acks)
-    return state._replace(pending_acks=()), commands
+def send_acks(state: State, *, but_of: str = "") -> Outcome:
+    """Send alone what is pending, in case no TAKE follows; but what is to go with that of a member.
+
+    An acknowledgement has its effect for the member that holds the take. One that was taken for dead, and joins anew
+    while the acknowledgement is pending, holds it no more: it is told so, once.
+    """
+    rides = tuple(number for number in state.pending_acks if state.held[number].owner == but_of)
+    alone = tuple(command_of(state.held[number]) for number in state.pending_acks if number not in rides)
+    return state._replace(pending_acks=rides), alone
 
 
 def unanswered(state: State) -> State:

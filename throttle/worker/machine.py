@@ -135,11 +135,12 @@ _TAKE_EVENTS = (
 
 
 def _ask(state: State, *, places: bool) -> Outcome:
+    state, alone = ends.send_acks(state, but_of=state.member)
     acks = state.pending_acks
     asked = state._replace(
         phase="take", asked=state.member, offered=places, poked=False, sent_acks=acks, pending_acks=()
     )
-    return asked, (v.SendTake(state.member, state.next_id, places, acks),)
+    return asked, (*alone, v.SendTake(state.member, state.next_id, places, acks))
 
 
 def _ask_again(state: State, event: v.Rung | v.Unknown) -> Outcome:
