@@ -282,9 +282,11 @@ def swallows(self: Any, seconds: float) -> None:
 def masks(self: Any) -> None:
     """Work on until `mended` is set, and make an error of its own of whatever interrupts it, as libraries do."""
     with redis.Redis.from_url(app.conf.broker_url) as client:
-        while not client.exists("mended"):
+        mended = False
+        while not mended:
             try:
                 time.sleep(0.1)
+                mended = bool(client.exists("mended"))
             except Exception:  # noqa: BLE001 - as they do
                 client.rpush(f"told:{self.request.id}", 1)
                 message = "the work was interrupted"
