@@ -72,6 +72,7 @@ LAST_S, LINGER_S = 2.0, 15.0
 LOOK_S = 0.1
 """How often a drain under way looks whether it is over."""
 WAKE = 0
+ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
 
 class Drain:
@@ -193,8 +194,8 @@ class Drain:
                 self._call(self._act)
                 if time.monotonic() >= self._cut_at_s:
                     self._cut()
-                if self._dry and self._ends:
-                    self._hurry()
+                if self._host and self._dry and self._heard & ENDING:
+                    self._hurry(self._host)
 
     @property
     def _is_still(self) -> bool:
@@ -278,13 +279,12 @@ class Drain:
         logging.shutdown()
         os._exit(self.exit_code)
 
-    def _hurry(self) -> None:
-        """End a worker that is done and does not end: it has nothing left to lose."""
+    def _hurry(self, host: Drained) -> None:
+        """End a worker that is done and was signalled, and does not end: it has nothing left to lose."""
         self._linger_s = min(self._linger_s, time.monotonic() + LINGER_S)
         if time.monotonic() >= self._linger_s:
             logger.error("headroom: drained, and not ended %g s later: it is ended\n%s", LINGER_S, native.stacks())
-            if self._host is not None:
-                self._host.kill(everything=True)
+            host.kill(everything=True)
             logging.shutdown()
             os._exit(self.exit_code or 0)
 

@@ -33,20 +33,22 @@ TURN_S = 1.0
 class Pidbox(pidbox.gPidbox):
     """Celery's own, but for the life of its connection."""
 
+    _away = False
+    """It was told of in the log that the connection is lost, and there is no other yet."""
+
     def loop(self, c: Any) -> None:
         """Listen until `on_stop`, or the consumer has no connection; raises no error of a connection."""
         shutdown, stopped = threading.Event(), threading.Event()
         self._node_shutdown, self._node_stopped = shutdown, stopped
-        told = False
         try:
             while c.connection and not shutdown.is_set():
                 errors = c.connection.connection_errors + c.connection.channel_errors
                 try:
                     self._listen(c, shutdown)
                 except errors as error:
-                    if not told:
+                    if not self._away:
                         logger.warning("headroom: remote control is away (%s): it connects anew", error)
-                    told = True
+                    self._away = True
                     shutdown.wait(RETRY_S)
         finally:
             stopped.set()
@@ -56,6 +58,7 @@ class Pidbox(pidbox.gPidbox):
             connection.connect()
             logger.info("pidbox: Connected to %s.", connection.as_uri())
             self._do_reset(c, connection)
+            self._away = False
             resets, asked_s = self._resets, time.monotonic()
             while c.connection and not shutdown.is_set():
                 if resets < self._resets:

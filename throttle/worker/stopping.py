@@ -227,8 +227,12 @@ class Ways:
             billiard_pool.soft_timeout_sighandler = way.on_signal
 
     def choose(self, pool: str) -> None:
-        """Once Celery has installed its handlers, in the main thread: as tasks run on this pool (its module)."""
-        if pool.endswith("thread"):
+        """Once Celery has installed its handlers: as tasks run on this pool (its module).
+
+        In the main thread; but a worker that is embedded in another program has one of its own, which hears no signals.
+        """
+        is_embedded = threading.current_thread() is not threading.main_thread()
+        if pool.endswith("thread") or (pool.endswith("solo") and is_embedded):
             self.way = InThreads()
         elif pool.endswith("gevent"):
             self.way = InGreenlets()
