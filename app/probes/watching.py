@@ -5,9 +5,8 @@ Every value is written by one thread and replaced as a whole, so nobody waits fo
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.probes.verdicts import Facts
 from throttle.worker import native
@@ -28,10 +27,6 @@ BLINK_S = 5.0
 """Nobody looked for longer than this: the whole process stood, not the loop."""
 TASK = ("celery/app/trace.py", "trace_task")
 """The function of Celery's in which a task runs: its file and its name."""
-
-
-current_frames = cast("Callable[[], dict[int, FrameType]]", vars(sys)["_current_frames"])
-"""The documented way to the stacks of other threads."""
 
 
 class Driver(Protocol):
@@ -80,7 +75,7 @@ class Loop:
         self.in_task = False
         if now_s - self.turned_s < SLOW_S:
             return
-        frame = current_frames().get(self.thread)
+        frame = native.current_frames().get(self.thread)
         self.at, runs_task = place(frame)
         # on gevent the thread may turn, and run tasks, while the loop itself stands
         self.in_task = runs_task and now_s - self.thread_turned_s >= SLOW_S

@@ -23,7 +23,6 @@ class Thing: pass
 
 def terminate(*_):
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0)
 
 signals.end_in_order(Member())
 """
@@ -37,10 +36,10 @@ print("went on")
 PATCHED = "from gevent import monkey\nmonkey.patch_all()\n"
 
 
-def play(program: str) -> tuple[int, str, str]:
+def play(program: str, *arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors of a process that runs this."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
+        [sys.executable, "-W", "ignore", "-c", program, *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr

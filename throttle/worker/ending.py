@@ -35,7 +35,9 @@ def listen() -> None:
 def end(number: int, _frame: object) -> None:
     """The handler. Raises `SystemExit` in the main thread, on gevent in its main greenlet."""
     _heard.append(number)
-    note()
+    state: Any = sys.modules.get("celery.worker.state")
+    if state is not None:
+        state.should_stop = 0
     if not native.patched():
         raise SystemExit(0)
     from gevent import get_hub  # noqa: PLC0415 - only where it is used
@@ -43,15 +45,7 @@ def end(number: int, _frame: object) -> None:
     get_hub().handle_system_error(SystemExit, SystemExit(0))
 
 
-def note() -> None:
-    """Tell Celery's worker what was heard, if there is one to tell."""
-    state: Any = sys.modules.get("celery.worker.state")
-    if _heard and state is not None:
-        state.should_stop = 0
-
-
 def if_asked() -> None:
     """Raise `SystemExit` after all, at a point of the start where it is not lost."""
-    note()
     if _heard:
         raise SystemExit(0)

